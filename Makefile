@@ -16,7 +16,7 @@ BROWSER := chromium:chromium
 
 # A worker more than there are processors, because tests also wait for processes and servers.
 PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
-COVERED := core storage checkpoint contract machine
+COVERED := core storage engine contract machine
 
 # Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
 unexport PYTHONDONTWRITEBYTECODE

@@ -24,7 +24,7 @@ from benchmarks.report import Line
 from benchmarks.scale import pages, request_of
 from benchmarks.workload import Times, message
 from surehold import CheckpointManager, State
-from surehold.checkpoint.journal.requests import Request
+from surehold.engine.journal.requests import Request
 from surehold.storage.base import RunQuery, Storage
 
 __all__ = ["measure"]

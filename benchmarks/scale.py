@@ -11,9 +11,9 @@ import msgspec
 from benchmarks.report import Line
 from benchmarks.workload import Times
 from surehold import CheckpointManager, MemoryStorage, SQLiteStorage, State
-from surehold.checkpoint.journal.draft import draft_of
-from surehold.checkpoint.journal.requests import Request
 from surehold.core.state.position import Lineage
+from surehold.engine.journal.draft import draft_of
+from surehold.engine.journal.requests import Request
 from surehold.storage.base import RunQuery, Storage
 
 __all__ = ["measure", "pages", "request_of"]

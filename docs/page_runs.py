@@ -15,12 +15,12 @@ import msgspec
 
 import surehold
 from surehold import Agent, AgentConfig, CheckpointManager, Fleet
+from surehold.agents.models import Reply, ToolCall
+from surehold.agents.tools import tool
 from surehold.cli.commands.start import make_runs
 from surehold.core.policy import QueueSettings
 from surehold.core.records import Owner
 from surehold.executors import set_queue
-from surehold.runtime.models import Reply, ToolCall
-from surehold.runtime.tools import tool
 from surehold.storage.queueing import WorkerInfo
 from surehold.testing.scripted import ScriptedModel
 

@@ -109,7 +109,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "bombs": Proof(
         "files that unpack without end are refused within a second and 128 MiB",
-        ("tests/checkpoint/transfer/test_hostile_files.py",),
+        ("tests/engine/transfer/test_hostile_files.py",),
         control=False,
     ),
 }

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
-from tests.checkpoint.transfer.test_hostile_files import (
+from tests.engine.transfer.test_hostile_files import (
     MOMENT,
     RUN,
     body_of,
@@ -24,11 +24,11 @@ from tests.checkpoint.transfer.test_hostile_files import (
 )
 
 from surehold import CheckpointManager, State
-from surehold.checkpoint.journal.body import read_body
 from surehold.core.records.frame import compress, decompress
 from surehold.core.records.record import Header, digest_of, open_record
 from surehold.core.values.codec import UnknownTypeWarning, decode, encode
 from surehold.core.values.rebuild import Rebuilt
+from surehold.engine.journal.body import read_body
 from surehold.errors import SureholdError
 from surehold.storage.files.lines import (
     Codec,

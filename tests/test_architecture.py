@@ -1,11 +1,11 @@
 """The layers and rooms, kept by reading the source.
 
 ```
-errors < core < config < storage | checkpoint < runtime
+errors < core < config < storage | engine < doors < agents
        < executors | integrations | testing < cli | web
 ```
 
-An import goes only to the left. `storage` and `checkpoint` meet only in `surehold.storage.base`:
+An import goes only to the left. `storage` and `engine` meet only in `surehold.storage.base`:
 the engine is handed a storage, and looking one up by address (`surehold.storage.registry`) belongs
 to the layers above both. `testing` may use `integrations`. The package itself stands above all.
 
@@ -30,8 +30,9 @@ LAYERS = [
     {"lazy", "forks"},
     {"core"},
     {"config"},
-    {"storage", "checkpoint"},
-    {"runtime"},
+    {"storage", "engine"},
+    {"doors"},
+    {"agents"},
     {"executors", "integrations", "testing"},
     {"cli", "web"},
     {"", "__main__"},
@@ -40,8 +41,8 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 ALLOWED_SIDEWAYS = {
     # The port and its abilities.
-    ("checkpoint", "surehold.storage.base"),
-    ("checkpoint", "surehold.storage.queueing"),
+    ("engine", "surehold.storage.base"),
+    ("engine", "surehold.storage.queueing"),
     ("testing", "surehold.integrations"),
     # The page serves the documents that commands print with --json; `surehold ui` starts the page.
     ("web", "surehold.cli.addresses"),
@@ -308,12 +309,12 @@ def test_every_module_is_named_for_what_it_does() -> None:
         ("surehold.errors", "surehold.core.values", False),
         ("surehold.core.state", "surehold.storage.base", False),
         ("surehold.core.state", "surehold", False),
-        ("surehold.checkpoint.manager", "surehold.storage.base", True),
-        ("surehold.checkpoint.manager", "surehold.storage", False),
-        ("surehold.checkpoint.manager", "surehold.storage.registry", False),
-        ("surehold.checkpoint.manager", "surehold.storage.sqlite", False),
-        ("surehold.storage.base", "surehold.checkpoint.manager", False),
-        ("surehold.runtime.graph", "surehold.storage.registry", True),
+        ("surehold.engine.managers", "surehold.storage.base", True),
+        ("surehold.engine.managers", "surehold.storage", False),
+        ("surehold.engine.managers", "surehold.storage.registry", False),
+        ("surehold.engine.managers", "surehold.storage.sqlite", False),
+        ("surehold.storage.base", "surehold.engine.managers", False),
+        ("surehold.doors.graph", "surehold.storage.registry", True),
         ("surehold.testing", "surehold.integrations.langgraph", True),
         ("surehold.integrations.langgraph", "surehold.testing", False),
         ("surehold.testing", "surehold.cli", False),
@@ -329,10 +330,10 @@ def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: b
 @pytest.mark.parametrize(
     ("importer", "imported", "enters"),
     [
-        ("surehold.runtime.graph.loop", "surehold.checkpoint.journal.append", True),
-        ("surehold.runtime.graph.loop", "surehold.checkpoint.journal", False),
-        ("surehold.runtime.graph.loop", "surehold.runtime.graph.edges", False),
-        ("surehold.runtime.graph.loop", "surehold.storage.base", False),
+        ("surehold.doors.graph.loop", "surehold.engine.journal.append", True),
+        ("surehold.doors.graph.loop", "surehold.engine.journal", False),
+        ("surehold.doors.graph.loop", "surehold.doors.graph.edges", False),
+        ("surehold.doors.graph.loop", "surehold.storage.base", False),
     ],
 )
 def test_the_rule_knows_who_is_inside_a_room(importer: str, imported: str, enters: bool) -> None:

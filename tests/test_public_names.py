@@ -88,7 +88,7 @@ if not {enabled}:
 seen = []
 gc.callbacks.append(lambda phase, facts: phase == "start" and seen.append(facts))
 before = len(gc.get_objects())
-from surehold.checkpoint.manager import CheckpointManager
+from surehold.engine.managers import CheckpointManager
 created = len(gc.get_objects()) - before
 print(len(seen), gc.isenabled(), created > 5 * gc.get_threshold()[0])
 """

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from proof.graphs.graph import KEY, RUN, Settings, build, settings_of
 from proof.graphs.outside import Outside
 from surehold import CheckpointManager, answer, pending
-from surehold.checkpoint.effects import Effect, read_since
+from surehold.engine.runs import Effect, read_since
 from surehold.errors import (
     ConflictError,
     LeaseHeldError,

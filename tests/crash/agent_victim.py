@@ -24,12 +24,12 @@ from tests.crash.media import open_medium, options_of
 
 import surehold
 from surehold import CheckpointManager, StateManager
-from surehold.runtime.agent.agent import BaseAutonomousAgent
-from surehold.runtime.agent.config import AutonomousConfig
-from surehold.runtime.agent.result import AgentResult
-from surehold.runtime.models.model import Message, Reply, ToolCall
-from surehold.runtime.tools.definition import tool
-from surehold.runtime.watch.drift import DriftWatch
+from surehold.agents.agent.agent import BaseAutonomousAgent
+from surehold.agents.agent.config import AutonomousConfig
+from surehold.agents.agent.result import AgentResult
+from surehold.agents.models.model import Message, Reply, ToolCall
+from surehold.agents.tools.definition import tool
+from surehold.doors.events.drift_watch import DriftWatch
 from surehold.storage.base import RunQuery
 from surehold.testing.scripted import ScriptedModel
 

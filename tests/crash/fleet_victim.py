@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.builders.fleets import TEAM, asked_for, ledger, rounds_done, worker
 from tests.crash.graph_victim import Killer, in_a_child
-from tests.runtime.fleets import TEAM, asked_for, ledger, rounds_done, worker
 
 from surehold import open_storage
-from surehold.runtime.fleet.fleet import Fleet
-from surehold.runtime.fleet.settings import Limits
-from surehold.runtime.models.model import Message
+from surehold.agents.fleet.fleet import Fleet
+from surehold.agents.fleet.settings import Limits
+from surehold.agents.models.model import Message
 from surehold.testing.scripted import ScriptedModel
 
 RUN = "victim"

@@ -30,8 +30,8 @@ from surehold import (
     StateManager,
     effect,
 )
+from surehold.doors.graph.progress import read_progress
 from surehold.errors import ConflictError
-from surehold.runtime.graph.progress import read_progress
 from surehold.storage.base import Batch
 
 RUN = "victim"

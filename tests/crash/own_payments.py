@@ -25,7 +25,7 @@ from tests.crash.graph_payments import ask_server, die, person
 
 import surehold
 from surehold import CheckpointManager, open_storage
-from surehold.checkpoint.effects import CallPolicy
+from surehold.engine.runs.effects import CallPolicy
 from surehold.errors import ConflictError, Interrupted
 from surehold.storage.base import Batch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.crash.media import manager_on, open_medium
 
 from surehold import CheckpointManager, State
-from surehold.checkpoint.leases import RunLease
+from surehold.engine.runs.leases import RunLease
 from surehold.errors import ConflictError, LeaseHeldError, StorageUnavailableError
 
 __all__ = ["RUN", "hold", "take_over"]

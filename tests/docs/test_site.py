@@ -20,7 +20,7 @@ from surehold import Rules, errors, executors
 from surehold.cli.app import COMMANDS
 from surehold.cli.settings import load_settings
 from surehold.config import FILE_NAME
-from surehold.runtime import submit
+from surehold.doors import submit
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -15,15 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.builders.fleets import rounds_done
 from tests.crash.graph_victim import Killer, in_a_child
-from tests.runtime.fleets import rounds_done
 
-import surehold.runtime.models.pydantic_ai  # noqa: F401 - before forking
+import surehold.agents.models.pydantic_ai  # noqa: F401 - before forking
 from surehold import open_storage
-from surehold.runtime.fleet.fleet import Fleet
-from surehold.runtime.fleet.participants import ModelParticipant
-from surehold.runtime.fleet.settings import Limits
-from surehold.runtime.models.model import Message, Reply, open_model
+from surehold.agents.fleet.fleet import Fleet
+from surehold.agents.fleet.participants import ModelParticipant
+from surehold.agents.fleet.settings import Limits
+from surehold.agents.models.model import Message, Reply, open_model
 
 RUN = "real"
 KILLS = (3, 5)

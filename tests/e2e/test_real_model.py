@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.crash.processes import child_environment
 
-from surehold.runtime.models.model import Model, ToolSpec, open_model
-from surehold.runtime.models.pydantic_ai import ollama_url
+from surehold.agents.models.model import Model, ToolSpec, open_model
+from surehold.agents.models.pydantic_ai import ollama_url
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from surehold import sleep, step, wait_for, workflow
-from surehold.checkpoint.effects import call_context
+from surehold.engine.runs import call_context
 
 STEPS = 10
 

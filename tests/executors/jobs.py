@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.runtime import fleets
+from tests.builders import fleets
 
 import surehold
 from surehold import (

@@ -11,10 +11,10 @@ import pytest
 from tests.executors import private_jobs
 
 from surehold import CheckpointManager, SQLiteStorage
-from surehold.checkpoint.hooks import redacting_hooks
+from surehold.agents.agent import AgentRuns
 from surehold.cli.app import main
+from surehold.engine.hooks import redacting_hooks
 from surehold.executors import Worker, cancel, drive, requeue, served_by
-from surehold.runtime.agent import AgentRuns
 
 HERE = "tests.executors.private_jobs"
 SECRET = private_jobs.SECRET.encode()

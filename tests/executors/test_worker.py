@@ -16,8 +16,8 @@ from tests.executors import jobs
 
 import surehold
 from surehold import SQLiteStorage, StateManager
-from surehold.checkpoint.leases import GrantedLease
 from surehold.core.policy import QueueSettings
+from surehold.engine.runs.leases import GrantedLease
 from surehold.errors import RunError, UsageError
 from surehold.executors import (
     Served,

@@ -581,7 +581,7 @@ def examine(
     facts = {"medium": medium, "server": server, "steps": Counter()}
     made = type(f"{machine.__name__}_{medium.replace('-', '_')}", (machine,), facts)
     # Retention looks at once for what another manager deleted, not within a second.
-    with patch.multiple("surehold.checkpoint.retention.live", _LOOK_EVERY=0, _LIST_AGAIN=0):
+    with patch.multiple("surehold.engine.retention.live", _LOOK_EVERY=0, _LIST_AGAIN=0):
         run_state_machine_as_test(
             made,
             settings=settings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime.fleets import manager, team
+from tests.builders.fleets import manager, team
 
 from surehold import Fleet, FleetBuilder, MagenticFleet
 from surehold.errors import UsageError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from surehold import CheckpointManager
-from surehold.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.agents.resilient.manager import ResilientCheckpointManager
 from surehold.errors import CorruptError, NotFoundError, UsageError
 
 LOOP = """

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.builders.fleets import manager, team
 from tests.cli.console.consoles import WORKFLOW, ids_in, pipe
-from tests.runtime.fleets import manager, team
 
 from surehold import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage
+from surehold.agents.fleet.workflow_file import read_workflow
+from surehold.agents.models import model as models
 from surehold.errors import NotFoundError, UsageError
-from surehold.runtime.fleet.workflow_file import read_workflow
-from surehold.runtime.models import model as models
 
 BLOCK = """
 checkpointing:

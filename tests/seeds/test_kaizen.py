@@ -31,9 +31,9 @@ from surehold import (
     ToolCall,
     tool,
 )
-from surehold.runtime.agent import agent as agent_module
-from surehold.runtime.models import model as models
-from surehold.runtime.models.model import Message
+from surehold.agents.agent import agent as agent_module
+from surehold.agents.models import model as models
+from surehold.agents.models.model import Message
 from surehold.testing.scripted import ScriptedModel
 
 ANSWER = '{"result": "all of it is done"}'

@@ -101,7 +101,7 @@ def test_integration_goes_from_end_to_end_however_late_a_signal_comes(tmp_path: 
 
 def test_integration_fails_where_a_process_does_not_go_on(tmp_path: Path) -> None:
     forgetful = (
-        "from surehold.checkpoint.run import Run\n"
+        "from surehold.doors.loop.definition import Run\n"
         "Run._restore = lambda self, manager: setattr(self, 'attempt', 1)\n"
     )
     (tmp_path / "sitecustomize.py").write_text(forgetful)

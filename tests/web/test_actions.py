@@ -10,8 +10,8 @@ from tests.web.test_pages import text_of
 
 import surehold
 from surehold import CheckpointManager
-from surehold.checkpoint.effects import pending
-from surehold.checkpoint.inspect import view_note
+from surehold.engine.inspect import view_note
+from surehold.engine.runs import pending
 
 APPROVE = {"id": "report-wed", "waiting": "approve@6", "how": "approve"}
 
@@ -309,7 +309,7 @@ def test_a_damaged_run_is_repaired_from_the_page(
 async def test_the_arguments_of_a_proposed_operation_can_be_edited(
     manager: CheckpointManager, open_page: Open
 ) -> None:
-    from surehold.runtime.tools.approval import ask_approval
+    from surehold.agents.tools.approval import ask_approval
 
     @surehold.workflow
     async def pay() -> str:

@@ -12,7 +12,7 @@ from tests.web.conftest import BASE, TOKEN, Browser, Open
 
 import surehold
 from surehold import CheckpointManager
-from surehold.checkpoint.effects import pending
+from surehold.engine.runs import pending
 from surehold.errors import UsageError
 from surehold.web import app
 

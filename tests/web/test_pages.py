@@ -344,7 +344,7 @@ def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManage
 
     import msgspec
 
-    from surehold.checkpoint.inspect import timeline
+    from surehold.engine.inspect import timeline
     from surehold.web.views import draw_times, span
 
     text = page.get("/run?id=report-mon&tab=timeline").text

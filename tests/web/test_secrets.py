@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.checkpoint.test_secrets import NAMED, SHAPED, assert_clean, hooks
+from tests.engine.test_secrets import NAMED, SHAPED, assert_clean, hooks
 from tests.web.conftest import Open, in_doubt
 
 from surehold import CheckpointManager
-from surehold.checkpoint.effects import pending
+from surehold.engine.runs import pending
 
 
 def test_the_page_writes_no_secret(

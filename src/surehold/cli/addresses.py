@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.records import Header
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery
 

@@ -1,6 +1,7 @@
 """Executors: where and when runs execute; the storage alone holds the truth.
 
-Holds `drive`, the protocol, and the executors. What a run does belongs to `surehold.runtime`.
+Holds `drive`, the protocol, and the executors. What a run does belongs to the
+doors and agents.
 """
 
 from __future__ import annotations

@@ -10,10 +10,12 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from surehold.checkpoint.hooks import HookManager
-from surehold.checkpoint.leases import GrantedLease
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.records import Header, Lease
+from surehold.doors.result import RunResult
+from surehold.doors.resume import load_resumable
+from surehold.engine.hooks import HookManager
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import GrantedLease, StopScope
 from surehold.errors import (
     BudgetError,
     ConflictError,
@@ -25,9 +27,6 @@ from surehold.errors import (
     SureholdError,
     UsageError,
 )
-from surehold.runtime.result import RunResult
-from surehold.runtime.resume import load_resumable
-from surehold.runtime.stop import StopScope
 from surehold.storage.base import RecordQuery, Storage
 
 Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from surehold.core.closing import Closing
+from surehold.engine.runs import StopScope
 from surehold.errors import UsageError
 from surehold.executors.driving import Driven, drive
-from surehold.runtime.stop import StopScope
 from surehold.storage.base import Storage
 from surehold.storage.registry import open_storage
 

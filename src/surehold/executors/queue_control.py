@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.journal import Note
-from surehold.checkpoint.manager import CheckpointManager, opened
 from surehold.core.policy import (
     CANCEL,
     QUEUED,
@@ -26,8 +24,10 @@ from surehold.core.policy import (
     after_change,
     change_of,
 )
+from surehold.doors.submit import RunHandle
+from surehold.engine.journal import Note
+from surehold.engine.managers import CheckpointManager, opened
 from surehold.errors import NotFoundError, UsageError
-from surehold.runtime.submit import RunHandle
 from surehold.storage.base import Owner, RecordQuery, Storage
 from surehold.storage.queueing import EntryQuery, Queueing, WorkerInfo, check_queues
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.leases import LEASE_SECONDS
 from surehold.core.closing import Closing
+from surehold.engine.runs import LEASE_SECONDS
 from surehold.errors import UsageError
 from surehold.executors.serving import served_by
 from surehold.executors.worker import Worker

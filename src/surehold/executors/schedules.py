@@ -10,15 +10,15 @@ from itertools import islice, takewhile
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from surehold.checkpoint.journal import Note
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.open_run import draft_at
-from surehold.checkpoint.operations import save_draft
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage, Place
+from surehold.doors.functions import AsyncWorkflow, Workflow
+from surehold.engine.commit import save_draft
+from surehold.engine.journal import Note
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import draft_at
 from surehold.errors import ConflictError, UsageError
 from surehold.lazy import extra
-from surehold.runtime.functions import AsyncWorkflow, Workflow
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import msgspec
 
+from surehold.agents.agent import Agent
+from surehold.agents.fleet import Fleet
 from surehold.core.policy import target_of
+from surehold.doors.functions import AsyncWorkflow, Workflow
+from surehold.doors.graph import StateGraph
+from surehold.doors.resume import load_module, load_object, load_resumable
 from surehold.errors import NotFoundError, UsageError
 from surehold.executors.schedules import Schedule
-from surehold.runtime.agent import Agent
-from surehold.runtime.fleet import Fleet
-from surehold.runtime.functions import AsyncWorkflow, Workflow
-from surehold.runtime.graph import StateGraph
-from surehold.runtime.resume import load_module, load_object, load_resumable
 from surehold.storage.addresses import nearest
 
 

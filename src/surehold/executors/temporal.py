@@ -19,8 +19,8 @@ from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from surehold.checkpoint.leases import LEASE_SECONDS
 from surehold.core.closing import Closing
+from surehold.engine.runs import LEASE_SECONDS
 from surehold.errors import UsageError
 from surehold.executors.worker import Worker
 from surehold.executors.worker_metrics import WorkerMetrics

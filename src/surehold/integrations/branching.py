@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from surehold.checkpoint.journal import CheckpointDraft, Cursor, DeltaBase, Reader, delta_base_of
 from surehold.core.records import Header
 from surehold.core.state import Place
+from surehold.engine.journal import CheckpointDraft, Cursor, DeltaBase, Reader, delta_base_of
 from surehold.errors import ConflictError
 from surehold.storage.base import RecordQuery, Storage
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surehold.checkpoint.manager import CheckpointManager, opened
 from surehold.core.state import AgentState, State
+from surehold.engine.managers import CheckpointManager, opened
 from surehold.errors import ConflictError, DecodeError, NotFoundError
 from surehold.storage.base import Storage
 

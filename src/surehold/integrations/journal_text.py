@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from surehold.checkpoint.journal import read_body
-from surehold.checkpoint.operations import Engine
 from surehold.core.records import Header, Record
 from surehold.core.values import Items, Rebuilt, remember
+from surehold.engine.commit import Engine
+from surehold.engine.journal import read_body
 from surehold.errors import CorruptError, NotFoundError
 from surehold.integrations.branching import LATE, SortKey, in_order
 from surehold.storage.base import RecordQuery

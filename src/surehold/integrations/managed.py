@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from surehold.checkpoint.manager import CheckpointManager, StateManager, manager_for
 from surehold.core.closing import Closing
+from surehold.engine.managers import CheckpointManager, StateManager, manager_for
 from surehold.storage.base import Storage
 
 

@@ -22,13 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from surehold.checkpoint.agent import ResilientCheckpointManager
-from surehold.checkpoint.effects import effect
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.run import run as durable
+from surehold.agents.resilient import ResilientCheckpointManager
 from surehold.core.state import State
+from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph
+from surehold.doors.loop import run as durable
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs.effects import effect
 from surehold.errors import ConflictError, LeaseHeldError
-from surehold.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from surehold.testing.selftest import Skipped, Verdicts, killed_after, require
 
 STEPS = 12

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from surehold.agents.models import Message, Reply, ToolSpec
+from surehold.core.values import Usage
 from surehold.errors import UsageError
-from surehold.runtime.models import Message, Reply, ToolSpec, Usage
 
 Script: TypeAlias = Callable[[Sequence[Message]], Reply | str] | Sequence[Reply | str]
 

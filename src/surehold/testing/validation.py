@@ -26,9 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.run import run as durable
 from surehold.core.state import State
+from surehold.doors.loop import run as durable
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import ConflictError, StorageError, SureholdError
 from surehold.storage.addresses import mask_url
 from surehold.storage.registry import default_address

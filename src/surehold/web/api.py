@@ -8,10 +8,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.checkpoint.effects import pending
 from surehold.cli.commands.act import Pending, QueueList, WorkerList
 from surehold.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
 from surehold.cli.commands.start import make_schemas
+from surehold.engine.runs import pending
 from surehold.errors import UsageError
 from surehold.web.site import Site, asked, filter_of, named
 from surehold.web.views import PER_PAGE, read_queues, read_runs

@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from surehold.checkpoint.manager import CheckpointManager, manager_for
 from surehold.core.policy import Rules
+from surehold.engine.managers import CheckpointManager, manager_for
 from surehold.errors import NotFoundError, SureholdError, UsageError
 from surehold.storage.addresses import mask_url
 from surehold.storage.base import Storage

@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.records import Header
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery, Storage, Watching
 from surehold.storage.shared import Subscription

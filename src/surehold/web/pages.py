@@ -10,12 +10,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.checkpoint.effects import Waiting, waiting_now
-from surehold.checkpoint.inspect import SHOWN_STATUSES, UNDER_WAY, Figures, view_note
-from surehold.checkpoint.repair import RunVerdict, verify_headers
 from surehold.cli.framework import recorded_entry
+from surehold.doors.resume import explain
+from surehold.engine.inspect import SHOWN_STATUSES, UNDER_WAY, Figures, view_note
+from surehold.engine.repair import RunVerdict, verify_headers
+from surehold.engine.runs import Waiting, waiting_now
 from surehold.errors import CorruptError, NotFoundError, SureholdError, UsageError
-from surehold.runtime.resume import explain
 from surehold.storage.base import RunInfo, RunQuery
 from surehold.web.rendering import pretty
 from surehold.web.site import Site, asked, filter_of, named

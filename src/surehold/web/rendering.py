@@ -16,9 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from surehold.checkpoint.inspect import NoteView
 from surehold.cli.framework import ago, change_words, counted, cut, money, size, value_text
 from surehold.core.values import decode, encode
+from surehold.engine.inspect import NoteView
 from surehold.web.forms import fields_of
 from surehold.web.views import owner_words, span
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import uvicorn
 from starlette.requests import Request
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.policy import Rules
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
 from surehold.web.application import build
 from surehold.web.guard import LOOPBACK, UserOf

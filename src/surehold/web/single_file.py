@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from surehold.checkpoint.inspect import entries_from, summaries
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.records import Header
+from surehold.engine.inspect import entries_from, summaries
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
 from surehold.web.rendering import Assets, make_environment, pretty

@@ -9,9 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli.addresses import Finder
 from surehold.core.policy import Rules
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import ConflictError, CorruptError, NotFoundError, SureholdError, UsageError
 from surehold.storage.base import RecordQuery
 from surehold.web.rendering import Renderer

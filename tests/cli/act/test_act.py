@@ -17,7 +17,7 @@ from tests.cli.conftest import Surehold, call
 
 import surehold
 from surehold import CheckpointManager, State
-from surehold.runtime.resume.entry_points import load_resumable
+from surehold.doors.resume.entry_points import load_resumable
 
 PROGRAM = """
 import sys
@@ -193,8 +193,8 @@ def test_the_graph_can_be_named_on_the_command_line_or_in_the_settings(
 
 FLEET = """
 from pathlib import Path
-from tests.runtime.fleets import Flaky, manager, team
-from surehold.runtime.fleet.fleet import Fleet
+from tests.builders.fleets import Flaky, manager, team
+from surehold.agents.fleet.fleet import Fleet
 
 crew = team(Path("calls"))
 crew["coder"] = Flaky(crew["coder"], fails=0 if Path("mended").exists() else 9, when=lambda _: True)
@@ -432,7 +432,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Surehold, database: Path)
     script = (
         "import os, sys\n"
         "from surehold import CheckpointManager\n"
-        "from surehold.checkpoint.leases import RunLease\n"
+        "from surehold.engine.runs.leases import RunLease\n"
         "manager = CheckpointManager(os.environ['WHERE'])\n"
         "RunLease(manager.engine.journal, 'report-wed').acquire()\n"
         "print('held', flush=True)\n"

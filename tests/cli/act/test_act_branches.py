@@ -11,8 +11,8 @@ import pytest
 from tests.cli.conftest import Result, call
 
 from surehold import State
+from surehold.doors.resume.entry_points import load_resumable
 from surehold.errors import StepError
-from surehold.runtime.resume.entry_points import load_resumable
 
 PROGRAM = """
 import os

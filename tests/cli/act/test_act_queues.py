@@ -17,9 +17,9 @@ from tests.cli.conftest import call
 from tests.executors import jobs
 
 from surehold import SQLiteStorage
-from surehold.checkpoint.journal import Note
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.policy import DEAD, QueueSettings
+from surehold.engine.journal import Note
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.queueing import EntryQuery
 
 ROOT = Path(__file__).parents[3]

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.fleets import TEAM, ledger, manager, worker
+from tests.builders.fleets import TEAM, ledger, manager, worker
 
+from surehold.agents.models.model import Message, Reply, ToolCall, register_provider
 from surehold.cli.console.repl import main
-from surehold.runtime.models.model import Message, Reply, ToolCall, register_provider
 from surehold.testing.scripted import ScriptedModel
 
 LOG = Path("calls")

@@ -14,8 +14,8 @@ from unittest import mock
 
 from tests.cli.console.console_program import open_scripted
 
+from surehold.agents.models import model
 from surehold.cli.console import repl
-from surehold.runtime.models import model
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.cli.console.console_program"

@@ -263,7 +263,7 @@ def test_a_storage_that_code_registers_is_found_after_its_module_is_imported(pla
     (place / "shelves.py").write_text(
         "from surehold.storage.memory import MemoryStorage\n"
         "from surehold import register_checkpoint_store\n"
-        "from surehold.runtime.models.model import register_provider\n"
+        "from surehold.agents.models.model import register_provider\n"
         "from tests.cli.console.console_program import open_scripted\n"
         "register_checkpoint_store('shelf', MemoryStorage)\n"
         "register_provider('test', open_scripted)\n"

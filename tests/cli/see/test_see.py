@@ -17,10 +17,10 @@ from tests.cli.conftest import Surehold, call
 
 import surehold
 from surehold import CheckpointManager, SQLiteStorage, State, StateManager
-from surehold.checkpoint.journal import Note
-from surehold.checkpoint.leases import RunLease
 from surehold.cli.commands.see.lanes import draw, newest_first
 from surehold.cli.demo.graph import graph
+from surehold.engine.journal import Note
+from surehold.engine.runs.leases import RunLease
 from surehold.errors import StorageFullError
 from surehold.storage.memory.storage import MemoryStorage
 

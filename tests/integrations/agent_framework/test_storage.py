@@ -25,7 +25,7 @@ from agent_framework import (
 from agent_framework._workflows._runner_context import WorkflowMessage
 from agent_framework.exceptions import WorkflowCheckpointException
 
-from surehold.checkpoint.manager.blocking import CheckpointManager
+from surehold.engine.managers.blocking import CheckpointManager
 from surehold.errors import EncodeError, StorageError
 from surehold.integrations.agent_framework.storage import SureholdCheckpointStorage
 from surehold.storage.memory.storage import MemoryStorage

@@ -30,12 +30,12 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.integrations.langgraph.conftest import Side, thread
 
-from surehold.checkpoint.hooks.events import HookEvent, HookResult
-from surehold.checkpoint.hooks.manager import HookManager
-from surehold.checkpoint.manager.blocking import CheckpointManager
 from surehold.core.policy.rules import Rules
 from surehold.core.state.position import Lineage, Place
 from surehold.core.state.state import State
+from surehold.engine.hooks.events import HookEvent, HookResult
+from surehold.engine.hooks.manager import HookManager
+from surehold.engine.managers.blocking import CheckpointManager
 from surehold.errors import DecodeError, EncodeError, UsageError
 from surehold.integrations.langgraph.message_cache import value_of
 from surehold.integrations.langgraph.records import Address

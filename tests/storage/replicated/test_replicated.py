@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.checkpoint.repair.test_recovery import damage
+from tests.engine.repair.test_recovery import damage
 
 from surehold import CheckpointManager, MemoryStorage, State, Storage
 from surehold.core.records.record import Record

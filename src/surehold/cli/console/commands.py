@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from surehold.checkpoint.effects import Waiting
-from surehold.checkpoint.manager import CheckpointManager
+from surehold.agents.tools import PLAN_REVIEW, Approval, ApprovalRequest
 from surehold.cli.app import load
 from surehold.cli.console.show import checkpoint_table, cost_text, request_table, rounds_taken
 from surehold.cli.console.words import COMMANDS, ConsoleCommand, Task, read_line
 from surehold.cli.framework import Cell, counted, read_pairs, read_value, short_id, value_text
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import Waiting
 from surehold.errors import NotFoundError, UsageError
-from surehold.runtime.tools import PLAN_REVIEW, Approval, ApprovalRequest
 
 if TYPE_CHECKING:
     from surehold.cli.console.repl import Console

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from surehold.agents.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
 from surehold.cli.console.commands import Commands
 from surehold.cli.console.lines import Lines, PipedLines, TerminalLines
 from surehold.cli.console.show import Watcher, ended
@@ -21,7 +22,6 @@ from surehold.cli.console.words import ConsoleCommand, Mistake, read_line
 from surehold.cli.framework import Cell, Terminal, exits, short_id
 from surehold.core.records import read_status
 from surehold.errors import SureholdError, UsageError
-from surehold.runtime.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
 from surehold.storage.addresses import mask_url
 
 _FILE = "workflow.yaml"

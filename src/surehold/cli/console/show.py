@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from surehold.agents.fleet import Fleet, FleetResult
+from surehold.agents.tools import ApprovalRequest
 from surehold.cli.framework import (
     Cell,
     Column,
@@ -22,10 +24,8 @@ from surehold.cli.framework import (
 )
 from surehold.core.records import read_status
 from surehold.core.state import State
-from surehold.runtime.fleet import Fleet, FleetResult
-from surehold.runtime.result import ModelSpent
-from surehold.runtime.tools import ApprovalRequest
-from surehold.runtime.watch import Event
+from surehold.doors.events import Event
+from surehold.doors.result import ModelSpent
 
 _IDLE = 1.0
 """After so many seconds without output, a line shows that the run is still busy."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from surehold.checkpoint.effects import effect, interrupt
-from surehold.checkpoint.manager import StateManager
 from surehold.core.state import State
-from surehold.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
+from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph
+from surehold.engine.managers import StateManager
+from surehold.engine.runs import interrupt
+from surehold.engine.runs.effects import effect
 from surehold.storage.memory import MemoryStorage
 
 _FACTS = {

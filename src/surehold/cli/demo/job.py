@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from surehold.checkpoint.run import run
+from surehold.doors.loop import run
 
 PAGES = [f"page-{number:02}.html" for number in range(1, 21)]
 

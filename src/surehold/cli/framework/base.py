@@ -13,12 +13,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from surehold.checkpoint.hooks import redacting_hooks
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from surehold.cli.framework.exits import ConfirmationError
 from surehold.cli.framework.terminal import Terminal, plain, safe_json
 from surehold.cli.settings import CallSettings, check_exists, load_settings
+from surehold.engine.hooks import redacting_hooks
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.addresses import mask_url
 from surehold.storage.base import Storage

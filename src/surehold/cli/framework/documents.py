@@ -16,9 +16,9 @@ from typing import Any, Literal, Self, get_type_hints
 
 import msgspec
 
-from surehold.checkpoint.inspect import Change, NoteView, TimelineEntry, facts_of
 from surehold.core.records import Header
 from surehold.core.values import encode
+from surehold.engine.inspect import Change, NoteView, TimelineEntry, facts_of
 
 
 def raw(value: Any) -> msgspec.Raw:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import Change
 from surehold.cli.framework.terminal import Cell
 from surehold.core.values import encode
+from surehold.engine.inspect import Change
 from surehold.errors import UsageError
 
 _STATUS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from surehold.checkpoint.manager import CheckpointManager
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RunInfo
 from surehold.storage.queueing import queues_in

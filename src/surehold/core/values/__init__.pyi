@@ -29,3 +29,4 @@ from surehold.core.values.rebuild import Rebuilt as Rebuilt
 from surehold.core.values.rebuild import note_change as note_change
 from surehold.core.values.rebuild import operations as operations
 from surehold.core.values.rebuild import touches as touches
+from surehold.core.values.usage import Usage as Usage

@@ -22,12 +22,12 @@ with extra("agent-framework"):
     from agent_framework import WorkflowCheckpoint
     from agent_framework.exceptions import WorkflowCheckpointException
 
-from surehold.checkpoint.journal import CheckpointDraft
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.operations import Engine, Steps, Work, blocking, delete, save_draft
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.core.values import Lazy, Nature, at_path, decode, weigh
+from surehold.engine.commit import Engine, Steps, Work, blocking, delete, save_draft
+from surehold.engine.journal import CheckpointDraft
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import EncodeError, StorageError
 from surehold.integrations.agent_framework.types import learn, register_framework
 from surehold.integrations.branching import SortedBranches

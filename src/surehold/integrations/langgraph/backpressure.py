@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from surehold.checkpoint.manager import in_event_loop
 from surehold.core.values import remember
+from surehold.engine.commit import in_event_loop
 
 _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0

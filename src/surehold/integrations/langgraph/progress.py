@@ -9,7 +9,7 @@ import msgspec
 from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME, TASKS
 
-from surehold.checkpoint.journal import Note
+from surehold.engine.journal import Note
 from surehold.integrations.langgraph.records import Address
 from surehold.integrations.langgraph.types import encode_value
 
@@ -92,7 +92,7 @@ def answer_notes(
     address: Address, writes: Sequence[tuple[str, Any]], before: Collection[str]
 ) -> Iterator[Note]:
     """Notes that end the questions *before*, by id, which a task no longer asks."""
-    from surehold.checkpoint.effects import Answer
+    from surehold.engine.runs import Answer
 
     for old in sorted(set(before) - {one.id for one in _asked(writes)}):
         answer = Answer(id=old, value=msgspec.Raw(b"null"))
@@ -103,7 +103,7 @@ def question_notes(
     address: Address, writes: Sequence[tuple[str, Any]], path: str
 ) -> Iterator[Note]:
     """Notes of the questions that a task asks with `interrupt`."""
-    from surehold.checkpoint.effects import Question
+    from surehold.engine.runs import Question
 
     for asked in _asked(writes):
         schema = getattr(asked, "response_schema", None)

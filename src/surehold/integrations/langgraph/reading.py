@@ -10,8 +10,8 @@ import msgspec
 from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
-from surehold.checkpoint.operations import Engine
 from surehold.core.records import Header
+from surehold.engine.commit import Engine
 from surehold.integrations.branching import LATE, by_id, in_order
 from surehold.integrations.journal_text import Reading
 from surehold.integrations.langgraph.progress import interrupts, with_answers
@@ -92,7 +92,7 @@ class ThreadReading(Reading):
 
     def _answers(self, run_id: str, after: int, read: Any) -> Iterator[tuple[int, str, Any]]:
         """Answers after the record *after*: seq, question and value, oldest first."""
-        from surehold.checkpoint.effects import Answer
+        from surehold.engine.runs import Answer
 
         query = RecordQuery(run_id=run_id, kind="answer", notes=True)
         seqs = [note.seq for note in self._storage.headers(query) if note.seq > after]

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, PendingWrite, writes_sort_key
 
-from surehold.checkpoint.journal import Note
 from surehold.core.records import Header
 from surehold.core.state import read_metadata
 from surehold.core.values import FrozenDict, Items, Nature, encode_tree, weigh
+from surehold.engine.journal import Note
 from surehold.errors import EncodeError, UsageError
 from surehold.integrations.langgraph.message_cache import value_of
 from surehold.integrations.langgraph.types import encode_value

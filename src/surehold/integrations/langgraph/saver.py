@@ -28,8 +28,8 @@ with extra("langgraph"):
     )
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.values import Items, encode
+from surehold.engine.managers import CheckpointManager
 from surehold.integrations.langgraph.backpressure import Backpressure
 from surehold.integrations.langgraph.message_cache import MessageCache, value_of
 from surehold.integrations.langgraph.records import Address

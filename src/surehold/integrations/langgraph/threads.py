@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from surehold.checkpoint import operations
-from surehold.checkpoint.journal import CheckpointDraft, Note
-from surehold.checkpoint.operations import Engine, Steps, Work
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Items, Lazy, Nature
+from surehold.engine import commit as operations
+from surehold.engine.commit import Engine, Steps, Work
+from surehold.engine.journal import CheckpointDraft, Note
 from surehold.errors import UsageError
 from surehold.integrations.branching import SortedBranches, by_id
 from surehold.integrations.journal_text import PAGE, Found, joined, pages

@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 
-from surehold.checkpoint.journal import CheckpointDraft, Note, place_of
-from surehold.checkpoint.operations import Engine, Steps, Work, delete
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage
+from surehold.engine.commit import Engine, Steps, Work, delete
+from surehold.engine.journal import CheckpointDraft, Note, place_of
 from surehold.errors import UsageError
 from surehold.integrations.journal_text import PAGE, Found, pages
 from surehold.integrations.langgraph.records import Address, read_beside, split_metadata
@@ -129,7 +129,7 @@ class Upkeep:
 
     def _open_questions(self, header: Header) -> tuple[Note, ...]:
         """The open questions of a checkpoint; they wait only where they follow it."""
-        from surehold.checkpoint.effects import open_notes
+        from surehold.engine.runs import open_notes
 
         run = self._engine.reader.run(header.run_id) if not header.scope else None
         waiting = open_notes(self._engine.reader, run).waiting() if run is not None else ()

@@ -17,7 +17,7 @@ import msgspec
 
 from surehold.core.records import Header, Range, Record, open_header
 from surehold.errors import CorruptError
-from surehold.storage import sql
+from surehold.storage import rows as sql
 from surehold.storage.objects.zones import Zone
 from surehold.storage.shared import Head
 

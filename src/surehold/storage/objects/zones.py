@@ -14,8 +14,8 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.storage.base import RecordQuery
+from surehold.storage.rows import micros
 from surehold.storage.shared import COMMON_KIND, Facet, facets_in, facets_of
-from surehold.storage.sql import micros
 
 _MOST_VALUES = 32
 """Values of one word that a zone tells apart."""

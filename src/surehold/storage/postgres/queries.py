@@ -15,8 +15,7 @@ from surehold.storage.base import RecordQuery, RunQuery
 from surehold.storage.postgres.rows import APPEND_ONE
 from surehold.storage.postgres.schema import channel_of
 from surehold.storage.postgres.statement import Statement
-from surehold.storage.shared import COMMON_KIND, run_number, to_bytes
-from surehold.storage.sql import (
+from surehold.storage.rows import (
     HIDDEN,
     NESTED,
     NOTE,
@@ -26,6 +25,7 @@ from surehold.storage.sql import (
     kind_key,
     query_keys,
 )
+from surehold.storage.shared import COMMON_KIND, run_number, to_bytes
 
 _BYTES = 4 << 20
 

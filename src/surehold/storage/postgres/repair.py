@@ -15,6 +15,7 @@ from surehold.core.records import Record, gaps_between, open_header
 from surehold.errors import CorruptError, UsageError
 from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.rows import insert_values, multirange
+from surehold.storage.rows import HIDDEN, record_of
 from surehold.storage.shared import (
     Inspection,
     check_head,
@@ -24,7 +25,6 @@ from surehold.storage.shared import (
     to_bytes,
     unlisted,
 )
-from surehold.storage.sql import HIDDEN, record_of
 
 
 def inspect_run(db: psycopg.Connection, sql: Queries, run_id: str) -> Inspection | None:

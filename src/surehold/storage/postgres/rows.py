@@ -22,8 +22,8 @@ from surehold.storage.postgres.statement import (
     int2,
     int8,
 )
+from surehold.storage.rows import HIDDEN, head_of_row, micros, record_keys, state_of
 from surehold.storage.shared import Head, after_append, first_head, run_number, to_bytes, to_text
-from surehold.storage.sql import HIDDEN, head_of_row, micros, record_keys, state_of
 
 _YEAR_2000 = 946_684_800_000_000
 """The microsecond that PostgreSQL counts from, in those since 1970."""

@@ -29,8 +29,8 @@ from surehold.storage.postgres.rows import append_one_values, head_at, head_of
 from surehold.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from surehold.storage.postgres.statement import TRUE
 from surehold.storage.queueing import ClaimQuery
+from surehold.storage.rows import Listing, id_key, id_range, open_row, record_of, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
-from surehold.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
 
 with extra("postgres", "PostgreSQL storages need psycopg"):
     import psycopg

@@ -10,6 +10,7 @@ from surehold.core.records import Header, Record, gaps_between
 from surehold.errors import CorruptError
 from surehold.storage.base import Batch, RunInfo
 from surehold.storage.redis.keys import netstrings, zone_of
+from surehold.storage.rows import head_of_row, micros, open_row, record_keys, record_of
 from surehold.storage.shared import (
     Head,
     after_append,
@@ -19,7 +20,6 @@ from surehold.storage.shared import (
     to_bytes,
     to_text,
 )
-from surehold.storage.sql import head_of_row, micros, open_row, record_keys, record_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 11

@@ -48,8 +48,8 @@ from surehold.storage.redis.scripts import (
     WALK,
     Script,
 )
+from surehold.storage.rows import kind_key, query_keys, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
-from surehold.storage.sql import kind_key, query_keys, scope_key
 
 T = TypeVar("T")
 

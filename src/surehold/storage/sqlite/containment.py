@@ -15,7 +15,7 @@ from contextlib import suppress
 import apsw
 
 from surehold.errors import CorruptError
-from surehold.storage.sql import HIDDEN, NOTE, micros, open_row, record_keys, state_of
+from surehold.storage.rows import HIDDEN, NOTE, micros, open_row, record_keys, state_of
 from surehold.storage.sqlite.rows import one, rows
 
 logger = logging.getLogger("surehold.storage")

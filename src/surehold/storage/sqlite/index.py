@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from surehold.storage.base import RecordQuery
+from surehold.storage.rows import HIDDEN, NOTE, Listing, conditions_of_times, query_keys
 from surehold.storage.shared import COMMON_KIND
-from surehold.storage.sql import HIDDEN, NOTE, Listing, conditions_of_times, query_keys
 
 
 def listing(query: RecordQuery, run: int | None) -> Listing:

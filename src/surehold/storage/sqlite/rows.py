@@ -12,8 +12,8 @@ import msgspec
 from surehold.core.records import OPEN_FROM, Header
 from surehold.errors import CorruptError
 from surehold.storage.base import Lease, Owner, RunInfo, RunQuery
+from surehold.storage.rows import HIDDEN, NOTE, conditions_of_runs, head_of_row, kind_key, open_row
 from surehold.storage.shared import Head, passed_over, run_info
-from surehold.storage.sql import HIDDEN, NOTE, conditions_of_runs, head_of_row, kind_key, open_row
 
 Values = tuple[Any, ...] | dict[str, Any]
 _HEAD = (

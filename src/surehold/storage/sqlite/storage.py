@@ -17,7 +17,7 @@ from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage import shared
 from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from surehold.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
-from surehold.storage.sql import HIDDEN, Listing, id_key, id_range, open_row, record_of
+from surehold.storage.rows import HIDDEN, Listing, id_key, id_range, open_row, record_of
 from surehold.storage.sqlite.connections import Pool
 from surehold.storage.sqlite.index import listing
 from surehold.storage.sqlite.queue import SQLiteQueues

@@ -14,6 +14,16 @@ from surehold.core.policy import change_of
 from surehold.core.records import Header, Record, ranges_of
 from surehold.errors import ConflictError, CorruptError
 from surehold.storage.base import Batch, Lease
+from surehold.storage.rows import (
+    HIDDEN,
+    NESTED,
+    NOTE,
+    id_key,
+    micros,
+    open_row,
+    record_keys,
+    state_of,
+)
 from surehold.storage.shared import (
     Head,
     QueueTable,
@@ -24,16 +34,6 @@ from surehold.storage.shared import (
     decide_append,
     first_head,
     may_be_retry,
-)
-from surehold.storage.sql import (
-    HIDDEN,
-    NESTED,
-    NOTE,
-    id_key,
-    micros,
-    open_row,
-    record_keys,
-    state_of,
 )
 from surehold.storage.sqlite.rows import head_of, lease_of, one, rows
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.repair import state_text
 from surehold.cli.commands.act import fork_from
 from surehold.core.records import Header
+from surehold.engine.repair import state_text
 from surehold.errors import UsageError
 from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, note_action, page_of
 from surehold.web.forms import Field, Given, fields_of, read_changes, read_json

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from surehold.checkpoint.operations import mark_note
 from surehold.core.records import Header
 from surehold.core.state import read_tags
+from surehold.engine.commit import mark_note
 from surehold.errors import UsageError
 from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of
 from surehold.web.forms import Field, Given

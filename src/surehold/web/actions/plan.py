@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from surehold.checkpoint.journal import Note
 from surehold.core.records import Header
+from surehold.engine.journal import Note
 from surehold.storage.base import RunInfo
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site

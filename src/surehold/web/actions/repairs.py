@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 
-from surehold.checkpoint.repair import RepairReport, verify_run
+from surehold.engine.repair import RepairReport, verify_run
 from surehold.errors import ConflictError, SureholdError
 from surehold.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
 from surehold.web.forms import Given

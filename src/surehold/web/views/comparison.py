@@ -7,10 +7,10 @@ from itertools import zip_longest
 
 import msgspec
 
-from surehold.checkpoint.inspect import NoteView, Origin, TimelineEntry, entries_from, fork_origins
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli.commands.see import Diff, read_diff
 from surehold.core.records import Header
+from surehold.engine.inspect import NoteView, Origin, TimelineEntry, entries_from, fork_origins
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.web.views.conversation import ChatTurn, read_turns
 from surehold.web.views.run_view import Costs, Spending, state_at

@@ -12,11 +12,11 @@ from itertools import pairwise
 
 import msgspec
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli.framework import cut
 from surehold.core.records import Header
+from surehold.doors.graph import Shape, read_progress
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
-from surehold.runtime.graph import Shape, read_progress
 from surehold.storage.base import RecordQuery
 from surehold.web.views.run_view import RunView, record_after
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.policy import EntryState, QueueEntry, QueueInfo, Unserved, WorkerProcess
+from surehold.engine.managers import CheckpointManager
 from surehold.executors import list_workers, queue_entries, queues, unserved
 from surehold.storage.base import Owner
 from surehold.storage.queueing import queues_in

@@ -7,15 +7,15 @@ from threading import Lock
 
 import msgspec
 
-from surehold.checkpoint.inspect import (
+from surehold.cli.commands.see import read_shown_status
+from surehold.engine.inspect import (
     STORED_AS_RUNNING,
     RunSummary,
     runs_with_status,
     status_of_run,
     summaries,
 )
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.cli.commands.see import read_shown_status
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery
 
 PER_PAGE = 25

@@ -8,7 +8,11 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import (
+from surehold.cli.commands.see import with_settled
+from surehold.cli.framework import keys_of
+from surehold.core.records import Header
+from surehold.core.values import remember
+from surehold.engine.inspect import (
     EffectCost,
     NoteView,
     RunSummary,
@@ -17,12 +21,8 @@ from surehold.checkpoint.inspect import (
     fork_origins,
     summaries,
 )
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.repair import state_text
-from surehold.cli.commands.see import with_settled
-from surehold.cli.framework import keys_of
-from surehold.core.records import Header
-from surehold.core.values import remember
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.repair import state_text
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.checkpoint.inspect import KindStats, status_of_run
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.core.records import Lease
+from surehold.engine.inspect import KindStats, status_of_run
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
 
 _MOST_RUNS = 1000

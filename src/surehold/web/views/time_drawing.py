@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import msgspec
 
-from surehold.checkpoint.inspect import TimelineEntry
 from surehold.cli.framework import cut
+from surehold.engine.inspect import TimelineEntry
 
 _WIDE = 690
 _LEFT = 112

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from surehold.checkpoint.effects import resolve
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import WaitingRun, choose, needs_outcome, say_settled, settle
 from surehold.core.policy import validate_answer
+from surehold.engine.runs import resolve
 from surehold.errors import UsageError
 
 

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import Origin
-from surehold.checkpoint.journal import CheckpointDraft, Loaded
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.core.records import Header, check_run_id
 from surehold.core.values import Nature
-from surehold.runtime.resume import edited
+from surehold.doors.resume import edited
+from surehold.engine.inspect import Origin
+from surehold.engine.journal import CheckpointDraft, Loaded
+from surehold.engine.managers import CheckpointManager
 
 
 class Fork(ui.Document, kw_only=True, tag="fork"):

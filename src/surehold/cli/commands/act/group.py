@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from surehold.checkpoint.groups import GroupCheckpoint, MemberStatus, import_group
-from surehold.checkpoint.groups import group as open_group
 from surehold.cli import framework as ui
+from surehold.engine.groups import GroupCheckpoint, MemberStatus, import_group
+from surehold.engine.groups import group as open_group
 from surehold.errors import NotFoundError, UsageError
 
 _ACTIONS = ("show", "checkpoint", "fork", "export", "import", "pin", "unpin", "prune")

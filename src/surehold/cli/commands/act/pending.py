@@ -9,9 +9,9 @@ from typing import Annotated, NoReturn
 
 import msgspec
 
-from surehold.checkpoint.effects import Waiting
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import effect_choices, pending_in
+from surehold.engine.runs import Waiting
 from surehold.storage.base import RunWatch
 
 _EVERY = 0.25

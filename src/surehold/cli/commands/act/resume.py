@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import effect_choices
 from surehold.core.records import Header
+from surehold.doors.resume import Resumable, ResumePlan, explain, load_resumable
 from surehold.errors import RunError, Signal, SureholdError, UsageError
-from surehold.runtime.resume import Resumable, ResumePlan, explain, load_resumable
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]

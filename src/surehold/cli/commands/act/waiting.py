@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from surehold.checkpoint.effects import Waiting, check_fits, pending, resolve
 from surehold.cli import framework as ui
+from surehold.engine.runs import Waiting, check_fits, pending, resolve
 from surehold.errors import NotFoundError, UsageError
 
 WaitingRun = Annotated[str, ui.Argument(metavar="RUN", help="The run that waits.")]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from surehold.checkpoint.effects import check_not_held
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.retention import bulk, plan_freeing
 from surehold.cli import framework as ui
 from surehold.cli.commands.keep.policy import spelled
 from surehold.cli.commands.keep.prune import free
 from surehold.core.policy import Decision, Rules
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.retention import bulk, plan_freeing
+from surehold.engine.runs import check_not_held
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RunInfo
 

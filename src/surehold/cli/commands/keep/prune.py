@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from surehold.checkpoint.retention import Freed, plan_freeing
 from surehold.cli import framework as ui
+from surehold.engine.retention import Freed, plan_freeing
 from surehold.storage.base import RunInfo
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from surehold.checkpoint.repair import RunRepair
 from surehold.cli import framework as ui
+from surehold.engine.repair import RunRepair
 from surehold.errors import DataError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from surehold.checkpoint.repair import RunVerdict, verify_headers, verify_missing, verify_run
 from surehold.cli import framework as ui
+from surehold.engine.repair import RunVerdict, verify_headers, verify_missing, verify_run
 from surehold.errors import SureholdError
 
 

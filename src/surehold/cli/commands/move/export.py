@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from surehold.checkpoint.transfer import cannot_write, json_lines
 from surehold.cli import framework as ui
 from surehold.core.policy import make_rules
 from surehold.core.records import medium_name
+from surehold.engine.transfer import cannot_write, json_lines
 from surehold.errors import ConflictError, UsageError
 from surehold.storage.base import RunInfo
 

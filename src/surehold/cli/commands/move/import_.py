@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from surehold.checkpoint.transfer import LIMITS, UNLIMITED
 from surehold.cli import framework as ui
 from surehold.core.records import check_run_id
+from surehold.engine.transfer import LIMITS, UNLIMITED
 from surehold.errors import ConflictError, NotFoundError, UsageError
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 
 from surehold.cli import framework as ui
+from surehold.doors.resume import load_object
 from surehold.errors import UsageError
 from surehold.lazy import extra
-from surehold.runtime.resume import load_object
 from surehold.storage.addresses import mask_url
 
 _KINDS = ("sqlite", "postgres")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from surehold.checkpoint.inspect import Migrated, migrate_run
 from surehold.cli import framework as ui
+from surehold.engine.inspect import Migrated, migrate_run
 
 
 class Migrate(ui.Document, kw_only=True, tag="migrate"):

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import blame as look
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.cli.commands.see.paths import parts_of, pointer_of, tree_of, value_at
+from surehold.engine.inspect import blame as look
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError
 from surehold.storage.base import RunInfo
 

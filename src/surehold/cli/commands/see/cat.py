@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.cli.addresses import split_path
 from surehold.cli.commands.see.paths import parts_of, tree_of, value_at
 from surehold.core.records import Header
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError
 
 

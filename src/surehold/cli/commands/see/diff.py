@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import changes_between, spent
-from surehold.checkpoint.journal import Loaded
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.core.records import Header
 from surehold.core.values import decode
+from surehold.engine.inspect import changes_between, spent
+from surehold.engine.journal import Loaded
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError
 
 _INLINE = 60

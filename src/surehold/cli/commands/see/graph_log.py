@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from surehold.checkpoint.inspect import TimelineEntry, fork_origins
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.cli.commands.see.lanes import draw, newest_first
 from surehold.cli.commands.see.log import History, moment_cells, note_words, read_log, shown_notes
 from surehold.core.records import Header
+from surehold.engine.inspect import TimelineEntry, fork_origins
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RunInfo
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from surehold.checkpoint.inspect import NoteView, TimelineEntry, status_of_run, timeline
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.core.records import Header
+from surehold.engine.inspect import NoteView, TimelineEntry, status_of_run, timeline
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RunInfo
 
 _SHOWN = 30

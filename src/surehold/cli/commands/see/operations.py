@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from surehold.checkpoint.inspect import (
+from surehold.cli import framework as ui
+from surehold.cli.commands.see.log import History, error_words, note_words, with_settled
+from surehold.engine.inspect import (
     TimelineEntry,
     changes_in,
     damaged_entry,
@@ -14,9 +16,7 @@ from surehold.checkpoint.inspect import (
     status_of_run,
     view_note,
 )
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.cli import framework as ui
-from surehold.cli.commands.see.log import History, error_words, note_words, with_settled
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import CorruptError
 from surehold.storage.base import RecordQuery, RunInfo
 

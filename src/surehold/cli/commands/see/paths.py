@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from surehold.checkpoint.journal import Loaded
+from surehold.engine.journal import Loaded
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.addresses import nearest
 

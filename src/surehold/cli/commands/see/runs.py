@@ -8,15 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from surehold.checkpoint.inspect import (
-    SHOWN_STATUSES,
-    RunSummary,
-    runs_with_status,
-    summaries,
-)
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.core.records import read_status
+from surehold.engine.inspect import SHOWN_STATUSES, RunSummary, runs_with_status, summaries
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from surehold.checkpoint.effects import failure_in
-from surehold.checkpoint.inspect import failed_node, status_of_run
-from surehold.checkpoint.manager import CheckpointManager
-from surehold.checkpoint.repair import state_text
 from surehold.cli import framework as ui
 from surehold.core.records import Header
+from surehold.engine.inspect import failed_node, status_of_run
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.repair import state_text
+from surehold.engine.runs.effects import failure_in
 
 _LINES = 200
 _INDENT = 12

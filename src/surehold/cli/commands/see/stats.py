@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from surehold.checkpoint.inspect import Figures, KindStats, Latency, ResumeStats, load_times
 from surehold.cli import framework as ui
+from surehold.engine.inspect import Figures, KindStats, Latency, ResumeStats, load_times
 from surehold.storage.addresses import place_of
 from surehold.storage.base import RunQuery
 

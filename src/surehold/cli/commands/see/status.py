@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from surehold.checkpoint.effects import pending
-from surehold.checkpoint.inspect import status_of_run
-from surehold.checkpoint.repair import verify_missing
 from surehold.cli import framework as ui
 from surehold.core.records import Header
+from surehold.engine.inspect import status_of_run
+from surehold.engine.repair import verify_missing
+from surehold.engine.runs import pending
 from surehold.errors import DataError
 from surehold.storage.addresses import place_of
 from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import msgspec
 
-from surehold.checkpoint.inspect import Origin, fork_origins, status_of_run
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.cli.commands.see.graph_log import family_of
+from surehold.engine.inspect import Origin, fork_origins, status_of_run
+from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RunInfo, RunQuery
 
 

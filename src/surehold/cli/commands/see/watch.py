@@ -5,16 +5,10 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Annotated
 
-from surehold.checkpoint.inspect import (
-    UNDER_WAY,
-    TimelineEntry,
-    entries_from,
-    status_of_run,
-    timeline,
-)
-from surehold.checkpoint.manager import CheckpointManager
 from surehold.cli import framework as ui
 from surehold.cli.commands.see.log import moment_cells
+from surehold.engine.inspect import UNDER_WAY, TimelineEntry, entries_from, status_of_run, timeline
+from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo, RunWatch
 

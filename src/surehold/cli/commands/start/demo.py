@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from surehold.checkpoint.manager import CheckpointManager, StateManager
 from surehold.cli import framework as ui
 from surehold.cli.demo.job import PAGES
+from surehold.doors.resume import edited
+from surehold.engine.managers import CheckpointManager, StateManager
 from surehold.errors import ConflictError, StepError
-from surehold.runtime.resume import edited
 
 _ADDRESS = "sqlite:///.surehold/demo.db"
 _KILL_AFTER = 9

@@ -1,0 +1,1 @@
+"""Agents and fleets, with their models and tools, and the resilient manager."""

@@ -1,0 +1,151 @@
+"""Configuration of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from msgspec import Meta
+
+from surehold.core.policy import Triggers, check_above_zero
+from surehold.core.records import check_run_id
+from surehold.doors.checks import check_fields
+from surehold.engine.managers import StateManager
+from surehold.errors import UsageError
+from surehold.storage.base import Storage
+
+
+class _DefaultCount(int):
+    """Marks the default number of steps."""
+
+
+class _DefaultSeconds(float):
+    """Marks the default number of seconds."""
+
+
+_FREQUENCY = _DefaultCount(5)
+_INTERVAL = _DefaultSeconds(60.0)
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Limits, model and checkpoints of an agent.
+
+    >>> AgentConfig().max_cycles, AgentConfig().checkpoint_frequency
+    (20, 5)
+    """
+
+    max_cycles: Annotated[int, Meta(gt=0)] = 20
+    """Number of cycles that a run may have, resumes included."""
+    planning_enabled: bool = True
+    """Make a plan first."""
+    checkpoint_frequency: int | None = _FREQUENCY
+    """Save after this many steps; the state manager may set it too. None: not by count."""
+    checkpoint_interval_seconds: float | None = _INTERVAL
+    """Save after this many seconds; the state manager may set it too. None: not by time."""
+    resume_from_checkpoint: bool = False
+    """Continue the newest unfinished run of this agent that has the same task."""
+    llm_provider: str | None = None
+    model: str | None = None
+    """Without provider and model, the variable ``SUREHOLD_MODEL`` names them."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    provider_config: Mapping[str, Any] = field(default_factory=dict)
+    """More settings for `surehold.open_model`: base_url, api_key, prices."""
+    budget_usd: Annotated[float, Meta(gt=0)] | None = None
+    """Begin no cycle that would exceed it, by the cost of the cycles before."""
+    timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
+    """Interrupt each `run` after this time."""
+    enable_interrupts: bool = True
+    """Interrupt a run on SIGINT and SIGTERM."""
+    graceful_shutdown_timeout: Annotated[float, Meta(ge=0)] = 5.0
+    """Seconds that a cycle may take to finish after a request to stop."""
+    checkpoint_on_interrupt: bool = True
+    """Save an interrupt. Otherwise a resume continues from the newest checkpoint before it."""
+    error_handling_enabled: bool = True
+    """Return a result with status ``failed`` if a run fails; otherwise raise the error."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        # A wrong trigger is refused here, and not when the first run begins.
+        Triggers(self.checkpoint_frequency, self.checkpoint_interval_seconds)
+
+    def triggers(self, others: Triggers) -> Triggers:
+        """These and the state manager's triggers combined; its own override defaults.
+
+        Without any, the beginning and the end of a run, failures and questions are saved.
+        """
+        return Triggers(
+            frequency=_due(self.checkpoint_frequency, others.frequency, _DefaultCount),
+            interval=_due(self.checkpoint_interval_seconds, others.interval, _DefaultSeconds),
+        )
+
+
+AutonomousConfig = AgentConfig
+"""The same class as `AgentConfig`, by its earlier name."""
+
+
+class AgentOptions(NamedTuple):
+    """The settings of an `Agent` that concern its name and its checkpoints."""
+
+    name: str | AgentConfig | None
+    config: AgentConfig | None
+    storage: Storage | str | None
+    every: int | None
+    every_seconds: float | None
+    manager: StateManager | None
+    agent_id: str
+
+    @property
+    def durable(self) -> bool:
+        """True if every cycle is saved unless *every* or *every_seconds* say otherwise."""
+        return self.manager is None and (self.storage is not None or isinstance(self.name, str))
+
+    def read(self, default_id: str) -> tuple[AgentConfig, str]:
+        """The configuration and the agent's id; a `UsageError` for contradictions."""
+        name, config, agent_id = self.name, self.config, self.agent_id
+        if isinstance(name, str):
+            if agent_id != default_id and agent_id != name:
+                raise UsageError(f"the name is {name!r}, and agent_id {agent_id!r}", hint=_ONE)
+            agent_id = name
+        elif name is not None:
+            if not isinstance(name, AgentConfig):
+                raise UsageError(
+                    f"an agent's name is {name!r}", hint="give a text or an AgentConfig"
+                )
+            if config is not None:
+                raise UsageError("two configurations are given", hint="give the name, then config=")
+            config = name
+        if config is not None and not isinstance(config, AgentConfig):
+            raise UsageError(f"config is {config!r:.40}", hint="give AgentConfig(...)")
+        if self.manager is not None and self.storage is not None:
+            raise UsageError("storage= and state_manager= are given", hint=_ONE)
+        check_above_zero(every=self.every, every_seconds=self.every_seconds)
+        return self._saving(config or AgentConfig()), check_run_id(agent_id, "agent_id")
+
+    def _saving(self, config: AgentConfig) -> AgentConfig:
+        count: int | None = config.checkpoint_frequency
+        seconds: float | None = config.checkpoint_interval_seconds
+        by_default = isinstance(count, _DefaultCount), isinstance(seconds, _DefaultSeconds)
+        if self.every is None and self.every_seconds is None:
+            if self.durable and by_default == (True, True):
+                return replace(config, checkpoint_frequency=1, checkpoint_interval_seconds=None)
+            return config
+        if by_default != (True, True):
+            raise UsageError(
+                "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
+            )
+        return replace(
+            config, checkpoint_frequency=self.every, checkpoint_interval_seconds=self.every_seconds
+        )
+
+
+_ONE = "give one of them"
+
+
+def _due(own: N | None, other: N | None, default: type[Any]) -> N | None:
+    if isinstance(own, default) and other is not None:
+        return other
+    return min((value for value in (own, other) if value is not None), default=None)

@@ -1,0 +1,87 @@
+"""`FleetBuilder`: a fleet put together call by call, as AgenticFleet does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from surehold.agents.fleet.fleet import Fleet
+from surehold.agents.fleet.settings import PlanReview
+from surehold.agents.models import Model, open_model
+from surehold.agents.tools import ApprovalHandler
+from surehold.doors.events import Observer
+from surehold.errors import UsageError
+from surehold.storage.base import Storage
+
+MagenticFleet = Fleet
+"""AgenticFleet's name of `Fleet`."""
+
+
+class FleetBuilder:
+    """Collects the parts of a `Fleet`; every method returns the builder.
+
+    >>> from surehold.testing.scripted import ScriptedModel
+    >>> fleet = FleetBuilder().with_manager("Be brief.", ScriptedModel(["..."])).build()
+    >>> fleet.participants
+    ('researcher', 'coder', 'analyst')
+    """
+
+    def __init__(self) -> None:
+        self._manager: Model | None = None
+        self._instructions = ""
+        self._agents: Mapping[str, Any] | None = None
+        self._storage: Storage | str | None = None
+        self._observer: str | Observer | Sequence[str | Observer] = "noop"
+        self._plan_review: PlanReview | None = None
+        self._approval_handler: ApprovalHandler | None = None
+
+    def with_manager(self, instructions: str = "", model: Model | str | None = None) -> Self:
+        """Set the manager's instructions and its model, which is required."""
+        self._instructions = instructions
+        if model is not None:
+            self._manager = open_model(model) if isinstance(model, str) else model
+        return self
+
+    def with_agents(self, agents: Mapping[str, Any]) -> Self:
+        """Set the participants by name; by default the three roles of a `Fleet`."""
+        self._agents = dict(agents)
+        return self
+
+    def with_checkpointing(self, storage: Storage | str | None) -> Self:
+        """Save every round in *storage*; None saves nothing."""
+        self._storage = storage
+        return self
+
+    def with_observability(
+        self, observer: str | Observer | Sequence[str | Observer] = "log"
+    ) -> Self:
+        """Send events to *observer*."""
+        self._observer = observer
+        return self
+
+    def with_plan_review(self, enabled: bool = True) -> Self:
+        """Make runs wait until a person approves their plan."""
+        self._plan_review = PlanReview(require_human_approval=enabled)
+        return self
+
+    def with_approval_handler(self, handler: ApprovalHandler) -> Self:
+        """Ask for approvals at once through *handler*."""
+        self._approval_handler = handler
+        return self
+
+    def build(self) -> Fleet:
+        """Make the fleet; `UsageError` without a model for the manager."""
+        if self._manager is None:
+            raise UsageError(
+                "a fleet needs a model for its manager",
+                hint='call with_manager("...", "openai:gpt-5") before build',
+            )
+        return Fleet(
+            self._manager,
+            self._agents,
+            self._storage,
+            instructions=self._instructions,
+            plan_review=self._plan_review,
+            approval_handler=self._approval_handler,
+            observer=self._observer,
+        )

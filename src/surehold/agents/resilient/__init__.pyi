@@ -1,0 +1,3 @@
+from surehold.agents.resilient.manager import (
+    ResilientCheckpointManager as ResilientCheckpointManager,
+)

@@ -1,1 +1,0 @@
-"""The engine: what turns states into records and records into states."""

@@ -1,3 +1,0 @@
-from surehold.checkpoint.agent.manager import (
-    ResilientCheckpointManager as ResilientCheckpointManager,
-)

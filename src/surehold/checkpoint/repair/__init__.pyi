@@ -1,9 +1,0 @@
-from surehold.checkpoint.repair.apply import OnCorrupt as OnCorrupt
-from surehold.checkpoint.repair.apply import Repairer as Repairer
-from surehold.checkpoint.repair.apply import RepairReport as RepairReport
-from surehold.checkpoint.repair.apply import RunRepair as RunRepair
-from surehold.checkpoint.repair.verification import RunVerdict as RunVerdict
-from surehold.checkpoint.repair.verification import state_text as state_text
-from surehold.checkpoint.repair.verification import verify_headers as verify_headers
-from surehold.checkpoint.repair.verification import verify_missing as verify_missing
-from surehold.checkpoint.repair.verification import verify_run as verify_run

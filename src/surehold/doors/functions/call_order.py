@@ -1,0 +1,150 @@
+"""Positions of the calls in a durable function, in the order of creation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from surehold.engine.runs import CallContext, Emit, Recording, Spot, current_stop_scope
+from surehold.errors import Drained, ShapeError
+
+
+class Recorded:
+    """The positions that the journal holds, and the calls at them."""
+
+    def __init__(self, ids: Iterable[str] = ()) -> None:
+        self.names: dict[str, str] = {}
+        self.groups: set[str] = set()
+        for id in ids:
+            name, _, position = id.rpartition("@")
+            self.names[position] = name
+            while "/" in position:
+                position = position.rpartition("/")[0]
+                self.groups.add(position.partition(":")[0])
+
+
+class CallOrder(CallContext):
+    """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
+
+    __slots__ = (
+        *("_prefix", "_recorded", "_scope"),
+        *("awaited", "count", "frees", "mark"),
+    )
+    recording: Recording
+    awaited: bool | None
+
+    def __init__(
+        self,
+        recording: Recording,
+        recorded: Recorded,
+        *,
+        awaited: bool | None,
+        frees: bool,
+        mark: Callable[[str], None],
+        prefix: str = "",
+        emit: Emit | None = None,
+    ) -> None:
+        super().__init__(emit, recording)
+        self._recorded = recorded
+        self._prefix = prefix
+        self.count = 0
+        """The calls so far."""
+        self.awaited = awaited
+        self.frees = frees
+        """True if a wait ends this execution instead of lasting."""
+        self._scope = current_stop_scope()
+        self.mark = mark
+        """Saves the run's status while it waits."""
+
+    @property
+    def spot(self) -> Spot:
+        """The position that notes are written at."""
+        return Spot("", self.count, self._prefix[:-1])
+
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call, ``charge@3``; a `ShapeError` if another is recorded."""
+        if key is not None:
+            return f"{_safe(name)}@{self._prefix}[{_safe(key)}]"
+        position = self._next(name)
+        if position in self._recorded.groups and position not in self._recorded.names:
+            raise self._changed(position, "a gather or a child workflow", name)
+        return f"{_safe(name)}@{position}"
+
+    def _next(self, name: str) -> str:
+        position = f"{self._prefix}{self.count + 1}"
+        known = self._recorded.names.get(position)
+        if known is None:
+            if self._scope is not None and self._scope.message is not None:
+                self.check_stop()
+        elif known != _safe(name):
+            raise self._changed(position, repr(known), name)
+        self.count += 1
+        return position
+
+    @property
+    def stopped(self) -> bool:
+        """True if the run was asked to stop."""
+        return self._scope is not None and self._scope.message is not None
+
+    def check_stop(self) -> None:
+        """Raise `Drained` if the run was asked to stop."""
+        if self._scope is not None and self._scope.message is not None:
+            run_id = self.recording.run_id
+            why = self._scope.message
+            raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
+
+    def _changed(self, position: str, was: str, name: str) -> ShapeError:
+        run_id = self.recording.run_id
+        return ShapeError(
+            f"call {position} of run {run_id!r} is recorded as {was}, and the code now calls"
+            f" {name!r} there",
+            hint="let runs that began earlier finish on the old code: `if patched(...)`, or"
+            " version=; what decides on a call (time, chance, a model) must be recorded too",
+            run_id=run_id,
+            position=position,
+            recorded=was,
+            called=name,
+        )
+
+    def child(self, name: str, awaited: bool) -> tuple[str, CallOrder]:
+        """The id of the next call, a child workflow, and the order of the calls in it."""
+        position = self._next(name)
+        return f"{_safe(name)}@{position}", self._inside(f"{position}/", awaited)
+
+    def inside(self, place: str, awaited: bool | None) -> CallOrder:
+        """The order of the calls that the step at *place* makes itself."""
+        return self._inside(f"{place.rpartition('@')[2]}!/", awaited)
+
+    def branches(self, number: int) -> list[CallOrder]:
+        """The orders of the calls in so many branches, at the next position."""
+        self.count += 1
+        position = f"{self._prefix}{self.count}"
+        if position in self._recorded.names:
+            raise self._changed(position, repr(self._recorded.names[position]), "gather")
+        return [self._inside(f"{position}:{branch}/", True) for branch in range(number)]
+
+    def at_patch(self, name: str) -> str | None:
+        """The id of the marker at the next position; None if a call is recorded there.
+
+        Then the position is left to that call.
+        """
+        position = f"{self._prefix}{self.count + 1}"
+        known = self._recorded.names.get(position)
+        if (known is not None and known != _safe(name)) or (
+            known is None and position in self._recorded.groups
+        ):
+            return None
+        return self.place(name, None)
+
+    def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
+        made = CallOrder.__new__(CallOrder)  # a copy, made for every recorded call
+        made.recording, made.emit, made.mark = self.recording, self.emit, self.mark
+        made._recorded, made._scope, made.frees = self._recorded, self._scope, self.frees
+        made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
+        made.repeats, made.begun = self.repeats, None
+        return made
+
+
+@lru_cache(maxsize=1024)
+def _safe(name: str) -> str:
+    return name.replace("%", "%25").replace("@", "%40").replace("/", "%2F")

@@ -1,0 +1,621 @@
+"""`@surehold.workflow` and `@surehold.step`: durable functions."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from surehold.core.context import during
+from surehold.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
+from surehold.core.records import check_run_id
+from surehold.doors.events import Event, EventStream
+from surehold.doors.functions.call_order import CallOrder
+from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
+from surehold.doors.functions.typed import Typed
+from surehold.doors.result import RunResult
+from surehold.doors.resume import Resumable, entry_point_of
+from surehold.doors.submit import (
+    AsyncRunHandle,
+    QueueOptions,
+    RunHandle,
+    StartOptions,
+    begin_queued,
+)
+from surehold.engine.commit import await_uncancelled
+from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.runs import LEASE_SECONDS, OPEN_RUN, CallContext, call_context, warn_beside
+from surehold.engine.runs.effects import (
+    CallPolicy,
+    EffectCall,
+    InDoubt,
+    args_digest,
+    check_policy,
+    perform,
+    perform_now,
+    to_await,
+)
+from surehold.errors import ShapeError, UsageError
+from surehold.storage.base import Storage
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Ended = TypeVar("Ended")
+"""The result of a run, or what is awaited for it."""
+Handle = TypeVar("Handle")
+"""The handle to a run, or what is awaited for it."""
+Target = CheckpointManager | Storage | str | None
+_Started = tuple[FunctionRun, RunResult[Any] | None]
+
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event")
+"""Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
+_START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
+"""Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
+_STEP_OPTIONS = (
+    *("name", "retries", "backoff", "timeout", "concurrency", "policy", "in_doubt", "probe"),
+)
+
+
+# Steps
+
+
+class Step(Generic[P, R]):
+    """A plain function whose calls are recorded; made by `surehold.step`."""
+
+    def __init__(self, function: Callable[P, R], policy: CallPolicy) -> None:
+        self.function = function
+        self.call_policy = policy
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function; in a run, record its outcome or return the recorded one."""
+        context = call_context()
+        recording = context.recording if context is not None else None
+        if context is None or recording is None:
+            if context is None:
+                warn_beside(self.call_policy.name)
+            return self.function(*args, **kwargs)
+        call = EffectCall(context, recording, self.call_policy)
+        made: R = perform_now(call, None, self.function, args, kwargs)
+        return made
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A step that is a method, bound to its object."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+class AsyncStep(Generic[P, R]):
+    """An async function whose calls are recorded; made by `surehold.step`."""
+
+    def __init__(self, function: Callable[P, Awaitable[R]], policy: CallPolicy) -> None:
+        self.function = function
+        self.call_policy = policy
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Take the next position in the run, and give what is to be awaited."""
+        context = call_context()
+        recording = context.recording if context is not None else None
+        if context is None or recording is None:
+            return _awaiting(self.function(*args, **kwargs))
+        what = f"step {self.call_policy.name!r}"
+        _check_async(context, what)
+        call = EffectCall(context, recording, self.call_policy)
+        call.locate(None, args_digest(args, kwargs))
+        return to_await(what, perform(call, None, self.function, args, kwargs))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A step that is a method, bound to its object."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+def _check_async(context: CallContext, what: str) -> None:
+    if context.awaited is False:
+        raise UsageError(
+            f"{what} is async, and what calls it is not",
+            hint="make the workflow or the run async, or the step plain",
+        )
+
+
+async def _awaiting(made: Awaitable[T]) -> T:
+    return await made
+
+
+class _MakesStep(Protocol):
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+
+
+@overload
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
+    in_doubt: InDoubt | None = None,
+    probe: Callable[[str], Any] | None = None,
+) -> _MakesStep: ...
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retries: int | None = None,
+    backoff: float | None = None,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
+    in_doubt: InDoubt | None = None,
+    probe: Callable[[str], Any] | None = None,
+    **unknown: Any,
+) -> Any:
+    """Make a function a step: in a run its outcome is recorded, not computed again.
+
+    *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
+    given as *policy* instead. All attempts have one idempotency key, and failed ones are recorded.
+    Whether an attempt that took longer than *timeout* happened is not known, so *in_doubt* decides.
+    That is also for a process that died during the call; see `surehold.effect`. Outside a run it
+    is a plain call.
+
+    >>> @step(retries=3, in_doubt="retry")
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double(4)
+    8
+    """
+    refuse_options("step", unknown, _STEP_OPTIONS)
+    fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
+    attempts = read_policy(policy, {**fields, "concurrency": concurrency})
+
+    def make(function: Callable[..., Any]) -> Any:
+        called = _name_of(function, "step", name)
+        typed = Typed(function)
+        rules = CallPolicy(
+            name=called,
+            in_doubt=check_policy(called, in_doubt, probe),
+            probe=probe,
+            attempts=attempts,
+            write=typed.write,
+            read=typed.read,
+        )
+        kind: Any = AsyncStep if inspect.iscoroutinefunction(function) else Step
+        return kind(function, rules)
+
+    return make if function is None else make(function)
+
+
+def _name_of(function: Any, what: str, name: str | None) -> str:
+    """The name of a step or workflow; a `UsageError` if it cannot be one."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not callable(function) or isinstance(function, Step | AsyncStep | _Definition):
+        raise UsageError(f"{function!r} cannot be a {what}", hint=f"put @surehold.{what} on a def")
+    called = name or str(getattr(function, "__name__", ""))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{called} yields, and a {what} returns once", hint="return a list of the items"
+        )
+    if type(called) is not str or not called:
+        raise UsageError(f"a {what}'s name is {called!r}", hint=f"@surehold.{what}(name=...)")
+    return called
+
+
+# Workflows
+
+
+class _Definition(ABC, Generic[P, R, Ended, Handle]):
+    """The common base of plain and async workflows, which differ in what is awaited."""
+
+    _awaited: ClassVar[bool] = False
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, version: int, storage: Target
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.version = version
+        self.storage = storage
+        self._typed = Typed(function)
+        taken = [one for one in _OPTIONS if one in self._typed.signature.parameters]
+        if taken:
+            raise UsageError(
+                f"workflow {name!r} has a parameter {taken[0]!r}",
+                hint=f"choose another name: run() takes {', '.join(_OPTIONS)} itself",
+            )
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        others = _versions.setdefault((name, function.__module__), {})
+        others[version] = self
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        """Refuse a workflow as a method: a resume would not have its object."""
+        if instance is not None:
+            raise UsageError(
+                f"workflow {self.name!r} is a method, and a resume has no object for it",
+                hint="make it a function, with what it needs as arguments",
+            )
+        return self
+
+    @property
+    def entry_point(self) -> str:
+        """``module:name``, by which another process finds the workflow, or ""."""
+        return entry_point_of(self, self.function.__module__)
+
+    @property
+    def own_manager(self) -> CheckpointManager | None:
+        """The manager that the workflow was defined with, if it was one."""
+        return self.storage if isinstance(self.storage, CheckpointManager) else None
+
+    def as_resumable(self) -> Resumable:
+        """The object that resumes runs of the workflow by their ids."""
+        from surehold.doors.functions.resumable import FunctionRuns
+
+        return FunctionRuns(self)  # type: ignore[arg-type]
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of the workflow in its module, whose runs can be resumed."""
+        return tuple(sorted(_versions[self.name, self.function.__module__]))
+
+    def run(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
+        **kwargs: Any,
+    ) -> Ended:
+        """Begin the run, or continue it if it was begun before with the same arguments.
+
+        The result of a completed run is returned again. Without *wait*, a run that comes to a
+        `surehold.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
+        the run being saved as failed: `resume` makes the call that failed again. *on_event* is
+        called with every event, see `stream`.
+        """
+        called = args, kwargs
+        return self._execute(
+            partial(self._start, run_id, called, storage, lease_seconds, wait, on_event)
+        )
+
+    def start(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> Handle:
+        """Queue the run for a worker, and give a handle to it. Nothing is executed here.
+
+        The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
+        those of higher *priority* start first; those of different *key* s take turns. *delay* is
+        the number of seconds before which it does not start. A second call with the same *run_id*
+        or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
+        """
+        submit = partial(
+            self._submit,
+            *(args, kwargs, storage),
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+        )
+        return self._submitted(submit)
+
+    def check_start(self, *args: Any, **kwargs: Any) -> None:
+        """Raise an error if `start` with a run id would refuse these arguments."""
+        options: Any = {name: kwargs.pop(name) for name in _START_OPTIONS if name in kwargs}
+        QueueOptions(run_id=self.name, **options)
+        for name, value in self._bind_queued(args, kwargs).items():
+            self._typed.storable(value, name)
+
+    def stream(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> EventStream[RunResult[R]]:
+        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``.
+
+        A plain function runs on a thread of its own. See `StateGraph.stream`.
+        """
+        run: Any = partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
+        return EventStream(run if self._awaited else partial(asyncio.to_thread, run))
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Ended:
+        """Continue a run with the arguments that it was begun with."""
+        return self._execute(
+            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
+        )
+
+    @abstractmethod
+    def _execute(self, start: Callable[[], _Started]) -> Ended:
+        """Start a run, call the function, and save how that ended."""
+
+    @abstractmethod
+    def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> Handle:
+        """The handle to a run that *submit* stores."""
+
+    def _start(
+        self,
+        run_id: str | None,
+        called: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        storage: Target,
+        lease_seconds: float,
+        wait: bool,
+        on_event: Callable[[Event], None] | None,
+    ) -> _Started:
+        """Open a run that is *called* with these arguments, or with those that it has."""
+        arguments = None if called is None else self._typed.bind(*called)
+        check_above_zero(lease_seconds=lease_seconds)
+        if type(wait) is not bool:
+            raise UsageError(f"wait is {wait!r}", hint="give True or False")
+        if run_id is None and arguments is not None:
+            run_id = str(uuid.uuid4())
+        run_id = check_run_id("" if run_id is None else run_id)
+        execution = FunctionRun(
+            self.name,
+            self.version,
+            self._typed,
+            run_id,
+            storage=self.storage if storage is None else storage,
+            lease_seconds=lease_seconds,
+            wait=wait,
+            awaited=self._awaited,
+            on_event=on_event,
+        )
+        return execution, execution.open(arguments, lambda: self.entry_point)
+
+    def _submit(
+        self, args: Any, kwargs: Any, storage: Target, **wanted: Unpack[StartOptions]
+    ) -> RunHandle[Any]:
+        """Save the run with its arguments in a queue, and give a handle."""
+        options = QueueOptions(**wanted)
+        arguments = self._bind_queued(args, kwargs)
+        where = self.storage if storage is None else storage
+        run_id = options.id_for(self.name)
+        entry = self.entry_point
+        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry)
+        if not begin_queued(where, draft, entry, self.version, options):
+            check_begun(self.name, self._typed, run_id, arguments, where)
+        return RunHandle(run_id, where, partial(_look, self))
+
+    def _bind_queued(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The arguments by parameter; a `UsageError` if a queue cannot take them."""
+        taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
+        if taken:
+            raise UsageError(
+                f"workflow {self.name!r} has a parameter {taken[0]!r}, which start() takes itself",
+                hint="choose another name for it",
+            )
+        return self._typed.bind(args, kwargs)
+
+    def _call(self, execution: FunctionRun) -> Any:
+        """Call the function of the version that the run began with."""
+        versions = _versions[self.name, self.function.__module__]
+        # Another function of the module may have taken the same name and version.
+        began = self if execution.version == self.version else versions.get(execution.version)
+        if began is None:
+            there = ", ".join(map(str, sorted(versions)))
+            raise ShapeError(
+                f"run {execution.run_id!r} began with version {execution.version} of workflow"
+                f" {self.name!r}, and there is only version {there}",
+                hint=f"keep the old function: @workflow(name={self.name!r},"
+                f" version={execution.version})",
+                run_id=execution.run_id,
+            )
+        args, kwargs = began._typed.call_with(execution.arguments)
+        return began.function(*args, **kwargs)
+
+    def _child(self, context: CallOrder) -> tuple[EffectCall, CallOrder]:
+        policy = CallPolicy(
+            name=self.name,
+            in_doubt="retry",
+            write=self._typed.write,
+            read=self._typed.read,
+        )
+        id, inner = context.child(self.name, self._awaited)
+        call = EffectCall(context, context.recording, policy)
+        call.locate_at(id)
+        return call, inner
+
+
+_versions: dict[tuple[str, str], dict[int, _Definition[Any, Any, Any, Any]]] = {}
+"""All versions of each workflow, by its name and module."""
+
+
+class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
+    """A durable plain function; made by `surehold.workflow`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function: in another workflow as its child, else without recording."""
+        context = call_context()
+        if not isinstance(context, CallOrder):
+            return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+        call, inner = self._child(context)
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            with during(OPEN_RUN, inner):
+                return self.function(*args, **kwargs)
+
+        made: R = perform_now(call, None, body, args, kwargs)
+        return made
+
+    def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
+        """Look a run up without executing anything."""
+        return _looked_up(self, run_id, self.storage if storage is None else storage)
+
+    def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> RunHandle[R]:
+        return submit()
+
+    def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
+        execution, done = start()
+        if done is not None:
+            return done
+        try:
+            try:
+                with execution.active():
+                    value = self._call(execution)
+            except BaseException as error:
+                waiting = execution.end_with(error)
+                if waiting is None:
+                    raise
+                return waiting
+            return execution.complete(value)
+        finally:
+            execution.close()
+
+
+class AsyncWorkflow(
+    _Definition[P, R, Coroutine[Any, Any, RunResult[R]], Coroutine[Any, Any, AsyncRunHandle[R]]]
+):
+    """A durable async function; made by `surehold.workflow`. Its methods are awaited."""
+
+    _awaited = True
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function: in another workflow as its child, else without recording."""
+        context = call_context()
+        if not isinstance(context, CallOrder):
+            return _awaiting(self.function(*args, **kwargs))
+        _check_async(context, f"workflow {self.name!r}")
+        call, inner = self._child(context)
+
+        async def body(*args: Any, **kwargs: Any) -> Any:
+            with during(OPEN_RUN, inner):
+                return await self.function(*args, **kwargs)
+
+        return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
+
+    async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
+        """See `Workflow.result`."""
+        storage = self.storage if storage is None else storage
+        return await asyncio.to_thread(_looked_up, self, run_id, storage)
+
+    async def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> AsyncRunHandle[R]:
+        return AsyncRunHandle(await asyncio.to_thread(submit))
+
+    async def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
+        started: list[_Started] = []
+        try:
+            await _in_thread(lambda: started.append(start()))
+            execution, done = started[0]
+            if done is not None:
+                return done
+            try:
+                with execution.active():
+                    value = await self._call(execution)
+            except BaseException as error:
+                waiting = await _in_thread(execution.end_with, error)
+                if waiting is None:
+                    raise
+                return waiting
+            return await _in_thread(execution.complete, value)
+        finally:
+            if started and started[0][1] is None:
+                await _in_thread(started[0][0].close)
+
+
+async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
+    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
+
+
+def _looked_up(
+    workflow: _Definition[Any, R, Any, Any], run_id: str, storage: Target
+) -> RunResult[R]:
+    check_run_id(run_id)
+    with opened(storage) as manager:
+        return _look(workflow, manager, run_id)
+
+
+def _look(
+    workflow: _Definition[Any, R, Any, Any], manager: CheckpointManager, run_id: str
+) -> RunResult[R]:
+    return look_up(workflow.name, workflow._typed, run_id, manager)
+
+
+class _MakesWorkflow(Protocol):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncWorkflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(  # type: ignore[overload-overlap]
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncWorkflow[P, R]: ...
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, version: int = 1, storage: Target = None
+) -> _MakesWorkflow: ...
+def workflow(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    storage: Target = None,
+    **unknown: Any,
+) -> Any:
+    """Make a function durable: its `run` resumes after the last recorded call.
+
+    Calls of steps, effects, child workflows, `surehold.now` and the like are recorded in the order
+    in which they are created; a resume replays them, so the code between them must do the same
+    each time. Another call at a recorded position is a `ShapeError`. Runs that began with an older
+    *version* finish on the function that was defined with the same *name* and that version, or on
+    the old side of `surehold.patched`.
+
+    >>> @workflow
+    ... def nightly(pages: list[str]) -> str:
+    ...     return " ".join(step(str.upper)(page) for page in pages)
+    >>> nightly.run(["a", "b"], run_id="nightly-11-16", storage="memory://").value
+    'A B'
+    """
+    refuse_options("workflow", unknown, ("name", "version", "storage"))
+    if type(version) is not int or version < 0:
+        raise UsageError(f"version is {version!r}", hint="give a whole number from 0")
+
+    def make(function: Callable[..., Any]) -> Any:
+        called = _name_of(function, "workflow", name)
+        kind: Any = AsyncWorkflow if inspect.iscoroutinefunction(function) else Workflow
+        return kind(function, called, version, storage)
+
+    return make if function is None else make(function)

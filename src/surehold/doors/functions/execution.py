@@ -1,0 +1,422 @@
+"""One execution of a workflow: begun or resumed, then completed, failed, waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from surehold.core.context import during
+from surehold.core.records import OPEN_FROM, Header
+from surehold.core.state import Lineage, Place, read_metadata
+from surehold.core.values import encode
+from surehold.doors.events import Event, Listener, emitter
+from surehold.doors.functions.call_order import CallOrder, Recorded
+from surehold.doors.functions.typed import Typed
+from surehold.doors.result import RunResult, Spent, spent_on
+from surehold.doors.resume import no_run
+from surehold.engine.hooks import HookManager, redacted
+from surehold.engine.journal import CheckpointDraft, Note
+from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.runs import (
+    CURRENT_STEP,
+    OPEN_RUN,
+    RUNS_HERE,
+    Effect,
+    OpenRun,
+    draft_at,
+    open_notes,
+    permitted,
+    waiting_of,
+    warn_in_doubt,
+)
+from surehold.engine.runs.effects import AwaitsAll, describe, failure_in, failure_text
+from surehold.errors import Drained, EncodeError, Interrupted, NotFoundError, UsageError
+from surehold.storage.base import Storage
+
+logger = logging.getLogger("surehold.checkpoint")
+
+_REDACTED = b"[redacted:"
+_LONG = 64
+"""Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
+_NO_RUN = "surehold runs lists the runs of a storage"
+
+
+class FunctionRun:
+    """A run of a workflow that this process executes."""
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        typed: Typed,
+        run_id: str,
+        *,
+        storage: CheckpointManager | Storage | str | None,
+        lease_seconds: float,
+        wait: bool,
+        awaited: bool,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.version = version
+        self.arguments: Mapping[str, Any] = {}
+        self._name = name
+        self._typed = typed
+        self._wait = wait
+        self._awaited = awaited
+        self._opened = OpenRun(run_id, storage, lease_seconds)
+        observers = (Listener(on_event),) if on_event is not None else ()
+        self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
+        self._entry_point: Callable[[], str] = str
+        self._first = 0
+        self._saved = Spent()
+        self._order: CallOrder | None = None
+        self._values: dict[str, Any] = {}
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._opened.run_id
+
+    def open(
+        self, arguments: Mapping[str, Any] | None, entry_point: Callable[[], str]
+    ) -> RunResult[Any] | None:
+        """Take the run and load it, or begin it with *arguments*; its result if completed.
+
+        Without arguments the run must be there; with other ones than it began with, it is a
+        `UsageError`.
+        """
+        opened = self._opened
+        self._entry_point = entry_point
+        opened.open()
+        try:
+            return self._load(arguments)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _load(self, arguments: Mapping[str, Any] | None) -> RunResult[Any] | None:
+        opened = self._opened
+        found = opened.find()
+        if found is None:
+            if arguments is None:
+                raise no_run(self.run_id)
+            self._begin(arguments)
+            return None
+        run, newest = found
+        state = opened.load()
+        assert state is not None
+        self._values = state.to_dict()
+        self._check(arguments)
+        self.version = self._values["version"]
+        self.arguments = self._values["arguments"]
+        if arguments is not None:  # the stored ones may be redacted
+            self.arguments = _storable(self._typed, arguments)
+        if newest.status == "completed":
+            result = _completed(newest, self._values, self._typed)
+            opened.close()
+            return result
+        if arguments is None and _REDACTED in encode(dict(self.arguments)):
+            logger.warning(
+                "run %s continues with redacted arguments (run(..., run_id=%r) with the arguments"
+                " that it began with continues it with those)",
+                self.run_id,
+                self.run_id,
+            )
+        opened.load_notes(run, newest)
+        self._first = newest.metadata.get(OPEN_FROM, newest.seq)
+        notes = opened.ledger.notes()
+        self._saved = _spent(notes)
+        self._order = self._ordered(Recorded(note.content.id for note in notes))
+        return None
+
+    def _begin(self, arguments: Mapping[str, Any]) -> None:
+        self.arguments = arguments
+        self._values = _first_values(self._name, self.version, self._typed, arguments)
+        self._save("routine", "running", {})
+        found = self._opened.find()
+        if found is None:
+            raise UsageError(
+                f"run {self.run_id!r} could not be saved",
+                hint="a workflow needs its first checkpoint: see the log for why it failed",
+            )
+        self._first = found[1].seq
+        self._order = self._ordered(Recorded())
+
+    def _ordered(self, recorded: Recorded) -> CallOrder:
+        return CallOrder(
+            self._opened,
+            recorded,
+            awaited=self._awaited,
+            frees=not self._wait,
+            mark=self.mark,
+            emit=self._emit,
+        )
+
+    def _check(self, arguments: Mapping[str, Any] | None) -> None:
+        hooks = self._opened.hook_manager
+        _check_fits(self._name, self._typed, self.run_id, self._values, arguments, hooks)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Have calls in this context recorded.
+
+        A run that was asked to stop before does not begin: it may have no other step to stop at.
+        """
+        if self._order is not None:
+            self._order.check_stop()
+        RUNS_HERE.append(self.run_id)
+        try:
+            with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
+                yield
+        finally:
+            RUNS_HERE.remove(self.run_id)
+
+    def close(self) -> None:
+        """Let others have the run."""
+        self._opened.close()
+
+    # Endings
+
+    def complete(self, value: Any) -> RunResult[Any]:
+        """Save what the function returned."""
+        try:
+            value = self._typed.returned(value)
+            stored = self._typed.storable(value)
+        except (EncodeError, UsageError) as error:
+            if isinstance(error, EncodeError):
+                error.add_note(f"workflow {self._name} returned what cannot be stored")
+            self.fail(error)
+            raise
+        self._values["result"] = stored
+        result = self._result("completed", value=value)
+        self._save("final", "completed", {"usage": msgspec.to_builtins(result.usage)})
+        self._say("run.completed", step=result.step)
+        return result
+
+    def end_with(self, error: BaseException) -> RunResult[Any] | None:
+        """Save why the function ended; a result if it can be resumed, None for a failure."""
+        if self._opened.lost:
+            return None
+        if isinstance(error, Interrupted):
+            return self._waiting()
+        if isinstance(error, Drained):
+            self.fail(error)
+            return self._result("interrupted")
+        try:
+            self.fail(error)
+        except Exception as failure:  # whatever it is, it must not hide the user's error
+            error.add_note(f"surehold: the end of run {self.run_id!r} was not saved: {failure}")
+        else:
+            error.add_note(f"surehold: {self._name}.resume({self.run_id!r}) continues the run")
+        return None
+
+    def _waiting(self) -> RunResult[Any]:
+        """Save that the run waits, or that it was asked to stop meanwhile."""
+        ledger = self._opened.ledger
+        asked = [note for note in ledger.waiting() if note.kind == "question"]
+        if self._order is not None and self._order.stopped:
+            self._save("interrupt", "interrupted", {}, notes=asked)
+            self._say("run.interrupted")
+            return self._result("interrupted")
+        self._save("interrupt", "waiting", {}, notes=asked)
+        waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
+        told = [{"id": one.id, "kind": one.kind, "name": one.name} for one in waiting]
+        self._say("run.waiting", waiting=told)
+        return self._result("waiting", waiting=waiting)
+
+    def _say(self, kind: str, **facts: Any) -> None:
+        if self._emit is not None:
+            self._emit(kind, facts)
+
+    def fail(self, error: BaseException) -> None:
+        """Save the failure; the call that led to it is made again by a resume."""
+        stopped = isinstance(
+            error, KeyboardInterrupt | SystemExit | asyncio.CancelledError | Drained
+        )
+        kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
+        text = "" if stopped else failure_text(describe(error), self._opened.hook_manager)
+        facts = {"error": type(error).__name__}
+        self._save(kind, status, facts, notes=self._permissions(error), error=text)
+        self._say(f"run.{status}", **facts)
+
+    def _permissions(self, error: BaseException) -> list[Note]:
+        """Notes that permit one more attempt of the failed calls that *error* came from.
+
+        These are the calls that raised it, and failed ones created after the first of them. A
+        failure that the function had handled before stays recorded.
+        """
+        raised = set(getattr(error, "__surehold_effects__", ()))
+        made: list[Note] = []
+        for note in self._opened.ledger.effects():
+            entry: Effect = note.content
+            if entry.id in raised or (made and entry.error is not None):
+                made.append(msgspec.structs.replace(note, content=permitted(entry), metadata={}))
+        return made
+
+    def mark(self, status: str) -> None:
+        """Save that the run waits, or runs again, while this process stays with it."""
+        self._save("routine", status, {})
+
+    def _save(
+        self,
+        kind: str,
+        status: str,
+        metadata: dict[str, Any],
+        *,
+        notes: list[Note] | None = None,
+        error: str = "",
+    ) -> None:
+        open_from = {OPEN_FROM: self._first} if self._first and status != "completed" else {}
+        place = Place(
+            run_id=self.run_id,
+            name=self._name,
+            step=self._order.count if self._order is not None else 0,
+            kind=kind,
+            status=status,
+            metadata=read_metadata({**metadata, **open_from}),
+        )
+        deferred = self._opened.ledger.deferred()
+        saved = self._opened.save(
+            place,
+            self._values,
+            notes=(*deferred, *(notes or ())),
+            extra={"entry_point": self._entry_point()} | ({"error": error} if error else {}),
+            force=True,
+            schema=0,
+            whole=place.step > _LONG,
+        )
+        if not saved:
+            self._opened.ledger.defer_again(deferred)
+        elif status == "completed":
+            warn_in_doubt(self.run_id, self._opened.ledger.notes())
+
+    def _result(self, status: str, **facts: Any) -> RunResult[Any]:
+        return RunResult(
+            run_id=self.run_id,
+            status=status,
+            step=self._order.count if self._order is not None else 0,
+            usage=_spent(self._opened.ledger.notes()),
+            saved=self._saved,
+            **facts,
+        )
+
+
+def _first_values(
+    name: str, version: int, typed: Typed, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state that a run of a workflow begins with."""
+    return {
+        "workflow": name,
+        "version": version,
+        "arguments": _storable(typed, arguments),
+    }
+
+
+def _storable(typed: Typed, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: typed.storable(value, key) for key, value in arguments.items()}
+
+
+def _check_fits(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    kept: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None,
+    hooks: HookManager | None,
+) -> None:
+    """Raise a `UsageError` if the run is of another workflow or other arguments."""
+    if not {"workflow", "arguments", "version"} <= kept.keys():
+        raise UsageError(f"run {run_id!r} is no workflow's", hint="resume it with what began it")
+    if kept["workflow"] != name:
+        raise UsageError(
+            f"run {run_id!r} is of workflow {kept['workflow']!r}, not of {name!r}",
+            hint="resume it with that one, or choose another run id",
+            run_id=run_id,
+        )
+    if arguments is None:
+        return
+    now = _storable(typed, arguments)
+    if encode(dict(kept["arguments"])) not in (encode(now), encode(redacted(now, hooks))):
+        raise UsageError(
+            f"run {run_id!r} was begun with other arguments",
+            hint=f"{name}.resume({run_id!r}) continues it; a new run needs another id",
+            run_id=run_id,
+        )
+
+
+def first_draft(
+    name: str,
+    version: int,
+    typed: Typed,
+    run_id: str,
+    arguments: Mapping[str, Any],
+    entry_point: str,
+) -> CheckpointDraft:
+    """The first checkpoint of a run that another process is to execute."""
+    values = _first_values(name, version, typed, arguments)
+    place = Place(run_id=run_id, name=name, step=0, kind="routine", status="running")
+    extra = {"entry_point": entry_point}
+    return draft_at(place, values, Lineage(), extra=extra, schema=0)
+
+
+def check_begun(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    arguments: Mapping[str, Any],
+    storage: CheckpointManager | Storage | str | None,
+) -> None:
+    """Raise a `UsageError` if the stored run began in another way than asked for."""
+    with opened(storage) as manager:
+        newest = manager.reader.newest_of(run_id)
+        if newest is not None:
+            kept = manager.reader.load(newest).graph_state().to_dict()
+            _check_fits(name, typed, run_id, kept, arguments, manager.hook_manager)
+
+
+def look_up(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    manager: CheckpointManager,
+) -> RunResult[Any]:
+    """The state of a run: its result if it is completed, and what it waits for."""
+    reader = manager.reader
+    run = reader.run(run_id)
+    newest = reader.newest(run) if run is not None else None
+    if run is None or newest is None:
+        raise NotFoundError(f"no run {run_id!r}", hint=_NO_RUN, run_id=run_id)
+    loaded = reader.load(newest)
+    values = loaded.graph_state().to_dict()
+    if values.get("workflow") != name:
+        raise UsageError(f"run {run_id!r} is not of workflow {name!r}", run_id=run_id)
+    if newest.status == "completed":
+        return _completed(newest, values, typed)
+    ledger = open_notes(reader, run)
+    return RunResult(
+        run_id=run_id,
+        status=newest.status,
+        step=newest.step,
+        usage=_spent(ledger.notes()),
+        waiting=tuple(waiting_of(run_id, note) for note in ledger.waiting()),
+        error=failure_in(newest, loaded.extras[-1]),
+    )
+
+
+def _completed(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunResult[Any]:
+    return RunResult(
+        run_id=newest.run_id,
+        status="completed",
+        value=typed.read(values.get("result")),
+        step=newest.step,
+        usage=msgspec.convert(dict(newest.metadata.get("usage", {})), Spent),
+    )
+
+
+def _spent(notes: list[Note]) -> Spent:
+    return spent_on(note.content for note in notes if note.kind == "effect")

@@ -1,0 +1,166 @@
+"""Durable waits: for a time, or for an event that someone outside answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+
+from surehold.core.driving import drive, drive_async
+from surehold.core.policy import check_above_zero
+from surehold.core.values import decode
+from surehold.doors.functions.call_order import CallOrder
+from surehold.engine.commit import in_event_loop
+from surehold.engine.runs import Answer, CallContext, OpenRun, Recording, Timer, call_context
+from surehold.engine.runs.effects import to_await
+from surehold.errors import Interrupted, UsageError
+
+_SHORT = 1.0
+"""Seconds that are waited for without saying so in the journal."""
+_POLL = 0.2
+_LONGEST_REST = 30.0
+
+
+def sleep(seconds: float) -> Any:
+    """Wait so many seconds from when the run first came here; awaited in async code.
+
+    The end of the wait is recorded. In a workflow started with ``wait=False`` the run is then
+    `waiting` and the process free; a resume after that time continues it. A step that must not be
+    repeated keeps the process.
+    """
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+        raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0")
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        return asyncio.sleep(seconds) if in_event_loop() else time.sleep(seconds)
+    return _wait(_Wait(context, recording, "sleep", seconds, event=False))
+
+
+def wait_for(event: str, *, timeout: float | None = None) -> Any:
+    """Wait until ``surehold.answer(run_id, event, value)`` and give the value.
+
+    After *timeout* seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
+    In a workflow started with ``wait=False`` the process is free meanwhile, unless a step waits
+    that must not be repeated.
+    """
+    check_above_zero(timeout=timeout)
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if not isinstance(context, CallOrder) or recording is None:
+        raise UsageError("wait_for() needs a workflow", hint="call it in a @surehold.workflow")
+    if type(event) is not str or not event or event == "sleep":
+        raise UsageError(f"{event!r} cannot name an event", hint="choose another name")
+    return _wait(_Wait(context, recording, event, timeout, event=True))
+
+
+_Action: TypeAlias = float | Callable[[], Any]
+_Actions = Generator[_Action, Any, Any]
+"""Seconds to rest, or a call that blocks only for a moment, whose result is sent back."""
+
+
+class _Wait:
+    """One wait at its position in the run."""
+
+    def __init__(
+        self,
+        context: CallContext,
+        recording: Recording,
+        name: str,
+        seconds: float | None,
+        *,
+        event: bool,
+    ) -> None:
+        self.context = context
+        self.ledger = recording.ledger
+        self.recording = recording
+        self.what = f"wait_for({name!r})" if event else f"sleep({seconds})"
+        self._name = name
+        self._seconds = seconds
+        self._event = event
+        # Left in the middle of a call that must not be made again, the run would be in doubt.
+        self._frees = isinstance(context, CallOrder) and context.frees and context.repeats
+        self._id = context.place(name, None)
+        self.spot = context.spot
+
+    def actions(self) -> _Actions:
+        """Yield the actions to perform until the wait has ended."""
+        timer = self.ledger.find(Timer, self._id)
+        if timer is None:
+            until = None if self._seconds is None else time.time() + self._seconds
+            timer = Timer(id=self._id, name=self._name, until=until, event=self._event)
+            yield partial(self.ledger.write_now, timer, self.spot)
+        marked = False
+        while not timer.expired:
+            known = self.ledger.find(Answer, self._id)
+            left = None if timer.until is None else timer.until - time.time()
+            if known is not None or (left is not None and left <= 0):
+                if known is None and timer.event:
+                    ended = msgspec.structs.replace(timer, expired=True)
+                    if not (yield partial(self._expire, ended)):
+                        yield self._look
+                        continue
+                    timer = ended
+                if marked:
+                    yield partial(self._mark, "running")
+                if known is not None:
+                    return decode(bytes(known.value))
+                if not timer.event:
+                    self.ledger.defer(msgspec.structs.replace(timer, expired=True), self.spot)
+                    return None
+                break
+            short = left is not None and left < _SHORT
+            if self._frees and not short:
+                if isinstance(self.context, CallOrder):
+                    self.context.check_stop()
+                raise self._waits()
+            if not marked and not short:
+                yield partial(self._mark, "waiting")
+                marked = True
+            rest = _POLL if timer.event else _LONGEST_REST
+            yield rest if left is None else min(left, rest)
+            if timer.event:
+                yield self._look
+        if not timer.event:
+            return None
+        raise TimeoutError(f"event {self._name!r} did not come within {self._seconds} s")
+
+    def _waits(self) -> Interrupted:
+        what = f"event {self._name!r}" if self._event else "a time"
+        run_id = self.recording.run_id
+        return Interrupted(f"run {run_id!r} waits for {what}", run_id=run_id)
+
+    def _mark(self, status: str) -> None:
+        if isinstance(self.context, CallOrder):
+            self.context.mark(status)
+
+    def _expire(self, timer: Timer) -> bool:
+        opened = self.recording
+        return isinstance(opened, OpenRun) and opened.expire(timer, self.spot)
+
+    def _look(self) -> None:
+        if isinstance(self.recording, OpenRun):
+            self.recording.refresh()
+
+
+def _wait(wait: _Wait) -> Any:
+    context = wait.context
+    awaited = in_event_loop() if context.awaited is None else context.awaited
+    if awaited:
+        return to_await(wait.what, drive_async(wait.actions(), _do_async))
+    return drive(wait.actions(), _do)
+
+
+def _do(action: _Action) -> Any:
+    return time.sleep(action) if isinstance(action, float) else action()
+
+
+async def _do_async(action: _Action) -> Any:
+    if isinstance(action, float):
+        return await asyncio.sleep(action)
+    return await asyncio.to_thread(action)

@@ -1,0 +1,89 @@
+"""Shared parts of chains, parallel items and routes."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from surehold.core.values import encode
+from surehold.engine.runs import CURRENT_STEP, Item, StepContext
+from surehold.engine.runs.effects import AwaitsAll, shown
+from surehold.errors import ShapeError, StepError
+
+logger = logging.getLogger("surehold.graph")
+
+Progressed: TypeAlias = Callable[[int, int, Any], None]
+"""Receives the number done, the total, and the last result."""
+
+_OUTSIDE = StepContext(None, "", None)
+
+
+class Parts:
+    """The scope in which the parts of a step are executed."""
+
+    def __init__(self) -> None:
+        self.here = CURRENT_STEP.get() or _OUTSIDE
+        self.session = self.here.session
+        self.scope = self.here.child() if self.session is not None else ""
+        self.node = self.here.node
+
+    def find(self, key: int | str) -> Item | None:
+        """The recorded part of that key."""
+        if self.session is None:
+            return None
+        return self.session.ledger.find(Item, f"{self.scope}[{key}]")
+
+    async def keep(self, key: int | str, digest: str, value: Any, at: int) -> None:
+        """Record the result of a part; *digest* identifies its item."""
+        if self.session is not None:
+            text = msgspec.Raw(encode(value))
+            entry = Item(id=f"{self.scope}[{key}]", args=digest, value=text)
+            await self.session.ledger.write(entry, self.at(at).spot)
+
+    def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
+        """The error of a part that failed; it keeps the hint of its cause."""
+        what = what if error is None else f"{what}: {shown(error)}"
+        return StepError(what, hint=getattr(error, "hint", ""), node=self.node, path=(), **facts)
+
+    def at(self, index: int) -> StepContext:
+        """The context of part *index*."""
+        here = self.here
+        return StepContext(
+            self.session, self.scope, here.emit, step=index, node=self.node, outer=here.outer
+        )
+
+
+async def call(fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
+    """Call a function; with *thread*, a plain one beside the event loop."""
+    with AwaitsAll():
+        if inspect.iscoroutinefunction(fn) or not thread:
+            result = fn(*args)
+        else:
+            result = await asyncio.to_thread(fn, *args)
+        return await result if inspect.isawaitable(result) else result
+
+
+def report(progress: Progressed | None, done: int, total: int, value: Any) -> None:
+    """Call *progress*. An exception that it raises is logged and changes nothing."""
+    if progress is None:
+        return
+    try:
+        progress(done, total, value)
+    except Exception:
+        logger.warning("a progress callback failed at %d of %d", done, total, exc_info=True)
+
+
+def other_items(parts: Parts, index: int) -> ShapeError:
+    """The error for a node whose items changed after some were done."""
+    run_id = parts.session.run_id if parts.session is not None else ""
+    return ShapeError(
+        f"item {index} of node {parts.node!r} in run {run_id!r} is not the one it was",
+        hint="what decides on the items (time, chance, a model) must be its own effect",
+        run_id=run_id,
+        index=index,
+    )

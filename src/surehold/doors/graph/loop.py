@@ -1,0 +1,491 @@
+"""The loop that executes a graph: node, decision, checkpoint, next node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from surehold.core.policy import Clockwork, RetryPolicy, Triggers
+from surehold.core.state import Lineage, Place, State, read_metadata
+from surehold.doors.graph.edges import Predicate, describe
+from surehold.doors.graph.node_result import (
+    PASS_THROUGH_ERRORS,
+    EndRun,
+    applied,
+    changed_keys,
+    drained,
+    placed,
+    uncancel,
+    waiting_facts,
+    waiting_signal,
+)
+from surehold.doors.graph.progress import Now, Progress, write_progress
+from surehold.engine.journal import Note
+from surehold.engine.runs import CURRENT_STEP, Emit, Session, StepContext, StopRequests, past_step
+from surehold.engine.runs.effects import AwaitsAll, error_text, passing
+from surehold.errors import (
+    BudgetError,
+    ConflictError,
+    Drained,
+    Interrupted,
+    StepError,
+    SureholdError,
+)
+
+if TYPE_CHECKING:
+    from surehold.doors.graph.compiled import Plan
+
+_replace = msgspec.structs.replace
+_LONGEST_REST = 0.2
+"""Seconds after which a wait looks whether the run was asked to stop."""
+_AGAIN = "resume the run to execute the node again"
+_NOT_AGAIN = "fix it and resume: the completed node is not executed again"
+
+
+class Loop(msgspec.Struct, eq=False):
+    """Executes a graph in one scope of a run."""
+
+    _plan: Plan
+    _session: Session | None
+    _scope: str
+    _emit: Emit | None
+    stop: StopRequests
+    triggers: Triggers | None
+    leaves: Mapping[str, Any] = {}
+    """Values that the current node adds to the checkpoint saved if it does not complete."""
+    doing: str = ""
+    """The part of the current node that is at work, for the message of a failure."""
+    state: State | None = None
+    """The newest state, for observers."""
+    _clock: Clockwork | None = None
+    _lineage: Lineage = msgspec.field(default_factory=Lineage)
+    _path: list[str] = []
+    _in_journal: int = 0
+    _began: float = 0.0
+    _failures: int = 0
+    """Failed attempts of the current node."""
+    _before: frozenset[str] = frozenset()
+    _straight: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if self._session is not None:
+            self._before = frozenset(self._plan.before)
+        if self._emit is None:
+            self._straight = self._plan.straight()
+
+    async def run(self, state: State, progress: Progress, lineage: Lineage) -> State:
+        """Execute from where *progress* says to an exit point, and return the final state."""
+        self._continue(progress, lineage)
+        if self.triggers is not None and self._session is not None:
+            self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
+        here = StepContext(self._session, self._scope, self._emit, outer=self)
+        token = CURRENT_STEP.set(here)
+        try:
+            following = progress.next
+            if following is None and state.node in self._plan.exits:
+                return await self._complete(state, state.node)  # the fork of a completed run
+            if following is None:
+                following = await self._decide(state)
+            return await self._walk(state, following, here)
+        except asyncio.CancelledError as error:
+            stopped = self._translated(error, state.run_id, here.node)
+            if stopped is error:
+                raise
+            raise stopped from error
+        finally:
+            CURRENT_STEP.reset(token)
+
+    def _continue(self, progress: Progress, lineage: Lineage) -> None:
+        self._path = progress.path
+        self._failures = progress.failures
+        self._in_journal = len(progress.path)
+        self._began = time.monotonic() - progress.elapsed
+        self._lineage = lineage
+
+    async def begin(self, state: State) -> None:
+        """Save the first state of a run, before anything is executed."""
+        self._continue(Progress(), state.lineage)
+        await self._save(state, "routine", "running", self._plan.entry)
+
+    async def rewind(self, state: State, progress: Progress, *notes: Note) -> None:
+        """Save an earlier state again, so that the run continues from it."""
+        self._continue(progress, state.lineage)
+        await self._save(state, "recovery", "running", progress.next, first=notes)
+
+    async def mark(self, state: State, progress: Progress) -> str:
+        """Save a run that is not being executed once more; return the checkpoint's id."""
+        self._continue(progress, state.lineage)
+        return await self._save(state, "manual", state.status, progress.next, error=progress.error)
+
+    async def save_within(self, state: State, node: str) -> str:
+        """Save the state that *node* began with, and what it has recorded since."""
+        return await self._save(state, "pre_operation", "running", node, begun=True)
+
+    async def _walk(self, state: State, current: str, here: StepContext) -> State:
+        plan, path, emit, stop = self._plan, self._path, self._emit, self.stop
+        start = Place(run_id=state.run_id, name=state.name or plan.name, scope=self._scope)
+        visits = Counter(path) if emit is not None else None
+        step = state.step
+        while True:
+            if stop.reason is not None:
+                raise await self._drained(state, current)
+            if len(path) >= plan.max_iterations:
+                raise await self._exhausted(state, current)
+            if current in self._before:
+                await self._save(state, "pre_operation", "running", current)
+            if visits is not None:
+                self._entering(current, state, visits)
+            made: State | None = None
+            wait: float | None = None
+            while made is None:
+                here.enter(step + 1, current)
+                self.leaves, self.doing = {}, ""
+                try:
+                    if wait is not None:
+                        await self._rest(wait, state.run_id, current)
+                    with AwaitsAll():
+                        if current in plan.policies:
+                            result = await self._limited(plan.policies[current], current, state)
+                        else:
+                            result = plan.nodes[current](state)
+                            if type(result) is not State and inspect.isawaitable(result):
+                                result = await result
+                    made = applied(state, result, current)
+                except BaseException as error:
+                    wait = self._pause_after(error, current)
+                    if wait is not None and await self._failure_kept(error, state, here, wait):
+                        continue
+                    stopped = await self._stopped(error, state, current)
+                    if stopped is error:
+                        raise
+                    raise stopped from error
+            self._failures = 0
+            step += 1
+            path.append(current)
+            put = made.place
+            place = _replace(start, step=step, node=current, tags=put.tags, metadata=put.metadata)
+            before, state = state, made.placed(place)
+            if emit is not None:
+                self._left(current, before, state)
+            if current in plan.exits:
+                return await self._complete(state, current)
+            current = self._straight.get(current) or await self._decide(state)
+            clock = self._clock
+            if clock is None or stop.reason is not None:
+                continue
+            try:
+                due = clock.due(step, time.monotonic(), node=state.node, state=state)
+            except Exception as error:
+                what = f"the condition of a checkpoint after node {state.node!r} failed"
+                raise await self._undecided(state, what, error, current) from error
+            if due:
+                await self._save(state, "routine", "running", current)
+
+    # Attempts
+
+    async def _limited(self, policy: RetryPolicy, node: str, state: State) -> Any:
+        """Execute *node* as its policy allows."""
+        async with passing(policy):
+            try:
+                async with asyncio.timeout(policy.timeout) as limit:
+                    result = self._plan.nodes[node](state)
+                    return await result if inspect.isawaitable(result) else result
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(f"node {node!r} took over {policy.timeout} s") from None
+
+    def _pause_after(self, error: BaseException, node: str) -> float | None:
+        """Seconds before the next attempt of *node*; None if there is none."""
+        policy = self._plan.policies.get(node)
+        if policy is None or not isinstance(error, Exception):
+            return None
+        lost = self._session is not None and self._session.lost is not None
+        if lost or isinstance(error, (EndRun, *PASS_THROUGH_ERRORS)):
+            return None
+        return policy.pause_after(self._failures, error)
+
+    async def _failure_kept(
+        self, error: BaseException, state: State, here: StepContext, wait: float
+    ) -> bool:
+        """Save that an attempt failed; the calls in it that raised are made again.
+
+        False if that cannot be saved.
+        """
+        self._failures += 1
+        session = self._session
+        facts = {"error": type(error).__name__, "attempt": self._failures}
+        if session is not None:
+            session.resumed = True  # graphs in the node continue after their newest checkpoints
+            metadata = read_metadata({**state.place.metadata, **facts})
+            marked = state.placed(msgspec.structs.replace(state.place, metadata=metadata))
+            try:
+                await session.permit(here)
+                await self._save(marked, "recovery", "running", here.node, begun=True)
+            except SureholdError as problem:
+                error.add_note(f"surehold: the failed attempt was not saved: {problem}")
+                return False
+        if self._emit is not None:
+            self._emit("node.retry", {"node": here.node, **facts, "wait": wait})
+        return True
+
+    async def _rest(self, seconds: float, run_id: str, node: str) -> None:
+        """Wait before an attempt, or until the run is asked to stop."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self.stop.reason is None:
+            await asyncio.sleep(min(left, _LONGEST_REST))
+        if self.stop.reason is not None:
+            raise drained(run_id, node, saved=self._session is not None)
+
+    # Deciding
+
+    async def _decide(self, state: State) -> str:
+        """The next node; without one a `StepError`, once the completed node is saved."""
+        node, emit = state.node, self._emit
+        if node is None:
+            return self._plan.entry
+        what = f"the decision after node {node!r}"
+        try:
+            for index, edge in enumerate(self._plan.edges.get(node, ())):
+                if emit is not None:
+                    emit("edge.evaluate", edge.facts(index))
+                if edge.predicate is not None and not await _is_true(edge.predicate, state):
+                    continue
+                if emit is not None:
+                    facts = {"predicate_name": describe(edge.predicate), "predicate_result": True}
+                    emit("edge.transition", {**edge.facts(index), **facts})
+                return edge.target
+        except Exception as error:
+            raise await self._undecided(state, f"{what} failed", error) from error
+        raise await self._undecided(state, f"{what} matches none of its edges")
+
+    async def _undecided(
+        self, state: State, what: str, cause: Exception | None = None, following: str | None = None
+    ) -> StepError:
+        """Save the completed node as a failure of the run; return the error to raise."""
+        node = state.node or ""
+        message = f"{what}: {error_text.shown(cause)}" if cause is not None else what
+        error = self._step_error(message, state, node, _NOT_AGAIN, cause)
+        with _noted_on(error):
+            await self._save(state, "recovery", "failed", following, error=message)
+        self._failed(error, node)
+        return error
+
+    # Saving
+
+    async def _save(
+        self,
+        state: State,
+        kind: str,
+        status: str,
+        following: str | None,
+        *,
+        begun: bool = False,
+        error: str = "",
+        first: tuple[Note, ...] = (),
+    ) -> str:
+        """Save *state* with the next node; *begun* if that has recorded something."""
+        session = self._session
+        if session is None:
+            return ""
+        notes, root, ledger = first, not self._scope, session.ledger
+        past = None
+        if root and ledger.entries:
+            past = past_step(None if status == "completed" else state.step)
+            notes = (*first, *ledger.carried(failed=status == "failed", past=past))
+        if kind != "routine":
+            state = state.placed(placed(state.place, kind, status, error))
+        if error:
+            error = error_text.failure_text(error, session.manager.hook_manager)
+        now = Now(
+            next=following,
+            elapsed=round(time.monotonic() - self._began, 6),
+            floor=session.floor,
+            branch=session.branch,
+            error=error,
+            failures=0 if status == "failed" else self._failures,
+        )
+        plan, path = self._plan, self._path
+        checkpoint_id = await session.save(
+            state,
+            self._lineage,
+            fingerprint=plan.fingerprint,
+            schema=plan.version,
+            extra=functools.partial(
+                write_progress, now, path, self._in_journal, plan.shape, plan.entry_point
+            ),
+            notes=notes,
+        )
+        if checkpoint_id:
+            if past is not None:
+                ledger.saved(past, session.run_id)
+            if root and session.scopes and not begun:
+                await session.end_scopes()
+            self._in_journal = len(path)
+            if self._clock is not None:
+                self._clock.saved(state.step, time.monotonic())
+            if self._emit is not None:
+                facts = {"node": state.node, "step": state.step, "kind": kind}
+                self._emit("checkpoint.save", {**facts, "checkpoint_id": checkpoint_id})
+        return checkpoint_id
+
+    # Ending
+
+    async def _complete(self, state: State, node: str) -> State:
+        await self._save(state, "final", "completed", None)
+        if self._emit is not None:
+            facts = {"exit_point": node, "iterations": len(self._path)}
+            self._emit("graph.complete", {**facts, "path_length": len(self._path)})
+        return state.placed(placed(state.place, "final", "completed", ""))
+
+    async def _exhausted(self, state: State, current: str) -> BudgetError:
+        limit = self._plan.max_iterations
+        error = BudgetError(
+            f"run {state.run_id!r} has executed {limit} nodes, which is its limit",
+            hint="raise max_iterations and resume, or look for a loop that does not end",
+            node=current,
+            state=state,
+            path=tuple(self._path),
+            run_id=state.run_id,
+            limit=limit,
+        )
+        with _noted_on(error):
+            await self._save(state, "recovery", "budget_exhausted", current)
+        self._failed(error, current)
+        return error
+
+    async def _drained(self, state: State, following: str) -> Drained:
+        await self._save(state, "interrupt", "interrupted", following)
+        if self._emit is not None:
+            self._emit("run.interrupted", {"node": following, "reason": "asked to stop"})
+        return drained(state.run_id, following, saved=self._session is not None)
+
+    async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
+        """Save the good state because *node* did not complete; return what to raise."""
+        session, root = self._session, not self._scope
+        if session is not None and session.lost is not None:
+            ours = isinstance(error, asyncio.CancelledError | ConflictError)
+            return error if ours else session.taken_over()
+        if isinstance(error, GeneratorExit):
+            return error  # the event loop is gone, and nothing can be awaited any more
+        if self.leaves:
+            state = state.merge(self.leaves)
+        if isinstance(error, EndRun):
+            await self._ended(error, state, node)
+            return error
+        if isinstance(error, Interrupted):
+            with _noted_on(error):
+                await self._save(state, "interrupt", "waiting", node, begun=True)
+            if not root:
+                return error
+            signal = waiting_signal(session, error) if session is not None else error
+            if self._emit is not None:
+                self._emit("run.waiting", {"node": node, "waiting": waiting_facts(signal)})
+            return signal
+        if not isinstance(error, Exception):
+            with _noted_on(error):
+                await self._save(state, "interrupt", "interrupted", node, begun=True)
+            if self._emit is not None:
+                self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
+            return error
+        raised: Exception = error
+        if not isinstance(error, PASS_THROUGH_ERRORS):
+            part = f", {self.doing}," if self.doing else ""
+            what = f"node {node!r}{part} failed in run {state.run_id!r}: {error_text.shown(error)}"
+            raised = self._step_error(what, state, node, _AGAIN, error)
+        if not isinstance(error, ConflictError):
+            text = error_text.describe(error)
+            with _noted_on(raised):
+                await self._save(state, "recovery", "failed", node, begun=True, error=text)
+        self._failed(error, node, completed=False)
+        return raised
+
+    async def _ended(self, ending: EndRun, state: State, node: str) -> None:
+        ending.state = state = state.merge(ending.leaves)
+        if ending.save:
+            status, text = ending.status, ending.error
+            await self._save(state, ending.kind, status, node, begun=True, error=text)
+        if self._emit is not None:
+            interrupted = ending.status == "interrupted"
+            kind = "run.interrupted" if interrupted else "run.failed"
+            self._emit(kind, {"node": node, "error": ending.status})
+
+    def _translated(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
+        """The exception behind a cancellation by Surehold; else *error* itself."""
+        session = self._session
+        if self._scope:
+            return error
+        if session is not None and session.lost is not None:
+            uncancel()
+            return session.taken_over()
+        if self.stop.caused(error):
+            return drained(run_id, node, saved=session is not None)
+        return error
+
+    def _step_error(
+        self, what: str, state: State, node: str, again: str, cause: BaseException | None
+    ) -> StepError:
+        """A `StepError` that keeps the hint of its cause."""
+        hint = cause.hint if isinstance(cause, SureholdError) else ""
+        if self._session is not None and again not in hint:
+            hint = f"{hint}; then {again}" if hint else again
+        return StepError(
+            what, hint=hint, node=node, state=state, path=tuple(self._path), run_id=state.run_id
+        )
+
+    # Events
+
+    def _failed(self, error: BaseException, node: str, *, completed: bool = True) -> None:
+        if self._emit is not None:
+            if not completed:
+                facts = {"node": node, "iteration": len(self._path) + 1}
+                self._emit("node.complete", {**facts, "error": type(error).__name__})
+            self._emit("run.failed", {"node": node, "error": type(error).__name__})
+
+    def _entering(self, node: str, state: State, visits: Counter[str]) -> None:
+        assert self._emit is not None
+        visits[node] += 1
+        iteration = len(self._path) + 1
+        if visits[node] > 1:
+            facts = {"node": node, "visit_count": visits[node], "iteration": iteration}
+            self._emit("cycle.detected", {**facts, "path_length": len(self._path)})
+        facts = {"node": node, "iteration": iteration}
+        if self._plan.snapshots:
+            facts["input_snapshot"] = state.to_dict()
+        self._emit("node.start", facts)
+
+    def _left(self, node: str, before: State, after: State) -> None:
+        assert self._emit is not None
+        self.state = after
+        changed = changed_keys(before, after)
+        if len(changed) == 1:
+            self._emit("state.set", {"node": node, "key": changed[0]})
+        else:
+            self._emit("state.merge" if changed else "state.clone", {"node": node, "keys": changed})
+        facts: dict[str, Any] = {"node": node, "iteration": len(self._path), "error": None}
+        if self._plan.snapshots:
+            facts["output_snapshot"] = after.to_dict()
+        self._emit("node.complete", facts)
+
+
+@contextlib.contextmanager
+def _noted_on(failure: BaseException) -> Iterator[None]:
+    """Note on *failure* that the state was not saved, if saving it in the block fails."""
+    try:
+        yield
+    except SureholdError as problem:
+        failure.add_note(f"surehold: the state at this point was not saved: {problem}")
+
+
+async def _is_true(predicate: Predicate, state: State) -> bool:
+    with AwaitsAll():
+        said = predicate(state)
+        return bool(await said if said is not True and inspect.isawaitable(said) else said)

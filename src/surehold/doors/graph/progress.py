@@ -1,0 +1,70 @@
+"""Progress of a run in its graph, as each checkpoint keeps it beside the state."""
+
+from __future__ import annotations
+
+import msgspec
+
+from surehold.doors.graph.compiled import Shape
+from surehold.engine.journal import Loaded
+from surehold.errors import ShapeError
+
+
+class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The part of the progress that each checkpoint replaces."""
+
+    next: str | None = None
+    """The node to execute next; None if that is undecided, or the run has ended."""
+    elapsed: float = 0.0
+    """Seconds of execution, over all attempts."""
+    floor: int = 0
+    """Seq at which the run was last rewound; nested records before it do not count."""
+    branch: int = 0
+    """Seq after which the run began to repeat recorded steps; 0 if it never did."""
+    error: str = ""
+    """Text of the failure that ended the run."""
+    failures: int = 0
+    """Failed attempts of the next node."""
+
+
+class Progress(Now, kw_only=True, omit_defaults=True):
+    """The progress with the path that led to it and the graph."""
+
+    path: list[str] = []
+    """Nodes executed so far."""
+    shape: Shape | None = None
+    """The graph as it was then."""
+    entry_point: str = ""
+    """``module:name`` of the graph."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def write_progress(
+    now: Now, path: list[str], since: int, shape: Shape | None, entry_point: str, whole: bool
+) -> bytes:
+    """Encode the progress for a checkpoint.
+
+    With *whole* (a keyframe), the path, the shape and the entry point are written in full; else
+    only the nodes from index *since* on.
+    """
+    if not whole:
+        return _encode({"now": now, "path": path[since:]})
+    tree: dict[str, object] = {"now": now, "path": path}
+    if shape is not None:
+        tree |= {"shape": shape, "entry_point": entry_point}
+    return _encode(tree)
+
+
+def read_progress(loaded: Loaded) -> Progress:
+    """Read the progress of a checkpoint; a `ShapeError` if no graph saved it."""
+    extra = loaded.extra
+    if "now" not in extra:
+        raise ShapeError(
+            f"checkpoint {loaded.header.id} was not saved by a graph",
+            hint="resume it with what saved it",
+            run_id=loaded.header.run_id,
+        )
+    tree = {**extra["now"], "path": extra["path"], "shape": extra.get("shape")}
+    tree["entry_point"] = extra.get("entry_point", "")
+    return msgspec.convert(tree, Progress)

@@ -1,0 +1,1 @@
+from surehold.doors.loop.definition import run as run

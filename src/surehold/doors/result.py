@@ -1,0 +1,136 @@
+"""The result of a run, one class for every way to execute one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+
+from surehold.engine.journal import Reader
+from surehold.engine.runs import Effect, Waiting, read_since
+
+T = TypeVar("T")
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of recorded calls."""
+
+    calls: int = 0
+    """Calls of steps, effects and child workflows; a recorded time or number is none."""
+    tokens: int = 0
+    dollars: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            calls=self.calls + other.calls,
+            tokens=self.tokens + other.tokens,
+            dollars=self.dollars + other.dollars,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+class ModelSpent(Spent, frozen=True, kw_only=True):
+    """The cost of model calls; also read as a mapping: ``usage["calls"]``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    unpriced: int = 0
+    """Calls of models whose price is unknown; *dollars* does not contain them."""
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> Self:
+        """Read the dict of a `Usage`."""
+        given = {name: usage[name] for name in _SHARED if name in usage}
+        tokens = given.get("input_tokens", 0) + given.get("output_tokens", 0)
+        return cls(tokens=tokens, dollars=usage.get("cost_usd") or 0.0, **given)
+
+    def __getitem__(self, name: str) -> Any:
+        name = "dollars" if name == "cost_usd" else name
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+_SHARED = ("calls", "seconds", "input_tokens", "output_tokens", "unpriced")
+
+
+def spent_on(effects: Iterable[Effect]) -> Spent:
+    """The cost of the completed calls among *effects*."""
+    spent = (
+        Spent(calls=1, tokens=one.tokens, dollars=one.dollars, seconds=one.seconds)
+        for one in effects
+        if one.done and one.key
+    )
+    return sum(spent, Spent())
+
+
+def spent_before(reader: Reader, run_id: str) -> Spent:
+    """The cost of the completed calls that the journal of a run holds."""
+    run = reader.run(run_id)
+    if run is None:
+        return Spent()
+    notes = read_since(reader, run_id, 0, run.seq)
+    return spent_on({n.content.id: n.content for n in notes if n.kind == "effect"}.values())
+
+
+class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """The outcome of a run, or what it waits for. Failures are raised."""
+
+    run_id: str
+    status: str
+    """``completed``, ``waiting``, ``interrupted`` if it was asked to stop, or how a limit ended it;
+    where a run is only looked at, any status."""
+    value: T | None = None
+    """The return value of a completed function."""
+    state: Any = None
+    """The state of a graph, an agent or a fleet, as far as it has come."""
+    step: int = 0
+    """The recorded calls, nodes, cycles or rounds of the whole run."""
+    usage: Spent = Spent()
+    """The cost of all recorded calls of the run."""
+    saved: Spent = Spent()
+    """The cost of those that were recorded by an earlier start and not made again."""
+    waiting: tuple[Waiting, ...] = ()
+    error: str | None = ""
+    """The failure of a run that is only looked at."""
+
+    @property
+    def completed(self) -> bool:
+        """True if the run has ended well."""
+        return self.status == "completed"
+
+
+class GraphResult(RunResult[None], frozen=True, kw_only=True):
+    """The outcome of a graph's run; the keys of its state can be read from it.
+
+    ``result["answer"]`` is ``result.state["answer"]``; so are `get`, `in` and `keys`.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of *key* in the state."""
+        return self.state[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of *key* in the state, or *default*."""
+        return self.state.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.state)
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def keys(self) -> Iterable[str]:
+        """The keys of the state."""
+        keys: Iterable[str] = self.state.keys()
+        return keys
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as a dict."""
+        values: dict[str, Any] = self.state.to_dict()
+        return values

@@ -1,0 +1,131 @@
+"""Forks of a graph's run, and the first difference between two runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from surehold.core.records import Header
+from surehold.core.state import State, read_metadata
+from surehold.doors.graph import Now, read_progress, write_progress
+from surehold.doors.resume.target import find_run, find_target
+from surehold.engine.inspect import Change, changes_between
+from surehold.engine.journal import CheckpointDraft, Loaded, Reader
+from surehold.engine.managers import StateManager
+from surehold.errors import UsageError
+from surehold.storage.base import RecordQuery
+
+
+async def fork(
+    manager: StateManager,
+    checkpoint_id: str,
+    edit: Mapping[str, Any],
+    run_id: str | None,
+    metadata: Mapping[str, Any] | None = None,
+) -> State:
+    """See `StateGraph.fork`; *metadata* is added to the fork's first checkpoint."""
+    change = edited(edit, metadata)
+    made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=change)
+    assert isinstance(made, State)
+    return made
+
+
+def edited(
+    edit: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
+    """A change that makes a fork start a graph's run, with the values of *edit*.
+
+    The fork counts as interrupted until it is resumed.
+    """
+
+    def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
+        header = loaded.header
+        if header.scope or header.status == "completed":
+            what = "is of a nested scope" if header.scope else "ends its run"
+            raise UsageError(
+                f"checkpoint {header.id} {what}, and nothing follows it",
+                hint="fork an earlier checkpoint of the run itself",
+                checkpoint_id=header.id,
+            )
+        progress, saved = read_progress(loaded), loaded.state()
+        if not isinstance(saved, State):
+            raise UsageError(f"checkpoint {header.id} holds an agent's state")
+        state = State.new(run_id=draft.place.run_id).with_values_of(saved).merge(edit)
+        values, natures = state.for_saving()
+        decided = None if edit and header.node is not None else progress.next
+        now = Now(next=decided, elapsed=progress.elapsed)
+        told = read_metadata({**draft.place.metadata, **(metadata or {})})
+        place = msgspec.structs.replace(draft.place, status="interrupted", metadata=told)
+        shape, entry_point = progress.shape, progress.entry_point
+        return msgspec.structs.replace(
+            draft,
+            place=place,
+            values=values,
+            natures=natures,
+            extra=functools.partial(write_progress, now, progress.path, 0, shape, entry_point),
+        )
+
+    return change
+
+
+class Parting(msgspec.Struct, frozen=True, kw_only=True):
+    """The first difference between two runs. It is true if there is one."""
+
+    run_id: str
+    other: str
+    step: int | None
+    """The first step that differs; None if none does."""
+    nodes: tuple[str | None, str | None] = (None, None)
+    """The node that each executed at that step; None if it had ended."""
+    changes: tuple[Change, ...] = ()
+    """Changes from the state of the first run to that of the other, where both are saved."""
+    common: tuple[str, ...] = ()
+    """The common path before that step."""
+
+    def __bool__(self) -> bool:
+        return self.step is not None
+
+    def __str__(self) -> str:
+        if self.step is None:
+            return f"{self.run_id} and {self.other} are equal in {len(self.common)} steps"
+        first, second = (node or "(ended)" for node in self.nodes)
+        what = f"{self.run_id} executed {first}, {self.other} {second}"
+        if first == second:
+            paths = ", ".join(change.path for change in self.changes)
+            what = f"both executed {first}, and left other values: {paths}"
+        return f"they differ at step {self.step}: {what}"
+
+
+def part(reader: Reader, run_id: str, other: str) -> Parting:
+    """See `StateGraph.compare`."""
+    paths, saved = zip(*(_walked(reader, each) for each in (run_id, other)), strict=True)
+    longest = max(map(len, paths))
+    for step in range(longest + 1):
+        nodes = tuple(path[step - 1] if 0 < step <= len(path) else None for path in paths)
+        first, second = (one.get(step) for one in saved)
+        changes: tuple[Change, ...] = ()
+        if first is not None and second is not None:
+            changes = changes_between(reader.load(first), reader.load(second))
+        if nodes[0] != nodes[1] or changes:
+            return Parting(
+                run_id=run_id,
+                other=other,
+                step=step,
+                nodes=(nodes[0], nodes[1]),
+                changes=changes,
+                common=tuple(paths[0][: max(step - 1, 0)]),
+            )
+    return Parting(run_id=run_id, other=other, step=None, common=tuple(paths[0]))
+
+
+def _walked(reader: Reader, run_id: str) -> tuple[list[str], dict[int, Header]]:
+    """The path of a run, and its newest checkpoint of each step."""
+    newest = find_target(reader, find_run(reader, run_id)).newest
+    run_id = newest.run_id
+    saved: dict[int, Header] = {}
+    for header in reader.storage.headers(RecordQuery(run_id=run_id, scope="")):
+        saved.setdefault(header.step, header)
+    return read_progress(reader.load(newest)).path, saved

@@ -1,0 +1,185 @@
+"""Handles: follow, answer or cancel a run that another process executes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from surehold.core.policy import CANCEL, DEAD, QUEUED
+from surehold.core.records import Header
+from surehold.doors.result import GraphResult, RunResult, spent_before
+from surehold.engine.inspect import status_of_run
+from surehold.engine.journal import Note
+from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.runs import Waiting, answer
+from surehold.errors import NotFoundError, RunError
+from surehold.storage.base import RecordQuery, RunInfo, Storage
+
+T = TypeVar("T")
+Look = Callable[[CheckpointManager, str], RunResult[Any]]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+"""Seconds between two looks at a run; each pause is a bit longer."""
+
+
+def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
+    """The result of a run that has ended, whatever executed it."""
+    reader = manager.reader
+    newest = reader.newest_of(run_id)
+    if newest is None:
+        raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
+    loaded = reader.load(newest)
+    facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
+    facts["usage"] = spent_before(reader, run_id)
+    if "now" not in loaded.extra and loaded.texts.keys() >= {"workflow", "arguments"}:
+        return RunResult(**facts, value=loaded.graph_state().to_dict().get("result"))
+    return GraphResult(**facts, state=loaded.state())
+
+
+class RunHandle(Generic[T]):
+    """A submitted run; every method uses the storage, none executes the run."""
+
+    def __init__(
+        self, run_id: str, storage: CheckpointManager | Storage | str | None, look: Look = look_at
+    ) -> None:
+        self.run_id = run_id
+        self._storage = storage
+        self._look = look
+
+    def status(self) -> str:
+        """The run's status.
+
+        Until a worker has taken it, it is ``queued``; ``stale`` if its process is gone, and
+        ``dead`` if that happened too often.
+        """
+        with opened(self._storage) as manager:
+            return status_of_run(manager.storage, self._run(manager))
+
+    def result(self, timeout: float | None = None) -> RunResult[T]:
+        """Wait until the run has ended, and return its result.
+
+        A run that became a dead letter, or was cancelled, is a `RunError`; one that has not ended
+        after *timeout* seconds a `TimeoutError`. A run that waits is waited for.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = _FIRST_PAUSE
+        with opened(self._storage) as manager:
+            while (ended := self._ended(manager)) is None:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise self._late(manager, timeout)
+                time.sleep(pause)
+                pause = min(pause * 1.2, _LONGEST_PAUSE)
+        result: RunResult[T] = ended
+        return result
+
+    def events(self, timeout: float | None = None) -> Iterator[Header]:
+        """The headers of the run's records, oldest first, until it has ended.
+
+        *timeout* is the longest time without a new one; then it is a `TimeoutError`.
+        """
+        seen, pause, last = 0, _FIRST_PAUSE, time.monotonic()
+        with opened(self._storage) as manager:
+            while True:
+                ended = self._ended(manager, raises=False) is not None
+                for record in manager.storage.read(self.run_id, first=seen + 1):
+                    seen, pause, last = record.header.seq, _FIRST_PAUSE, time.monotonic()
+                    yield record.header
+                if ended:
+                    return
+                if timeout is not None and time.monotonic() - last >= timeout:
+                    raise self._late(manager, timeout)
+                time.sleep(pause)
+                pause = min(pause * 1.2, _LONGEST_PAUSE)
+
+    def answer(self, id: str, value: Any, *, by: str = "") -> Waiting:
+        """Settle what the run waits for; see `surehold.answer`. A worker continues it."""
+        return answer(self.run_id, id, value, by=by, storage=self._storage)
+
+    def cancel(self, *, by: str = "") -> None:
+        """Ask for the run to end: at its next step, or before it starts.
+
+        A worker saves it as ``interrupted``, and no worker continues it until it is requeued.
+        """
+        with opened(self._storage) as manager:
+            note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
+            manager.append_notes(self.run_id, (note,))
+
+    def _run(self, manager: CheckpointManager) -> RunInfo:
+        run = manager.reader.run(self.run_id)
+        if run is None:
+            raise NotFoundError(f"no run {self.run_id!r}", run_id=self.run_id)
+        return run
+
+    def _ended(self, manager: CheckpointManager, *, raises: bool = True) -> Any:
+        """The result of a run that has ended, True in place of an error; else None."""
+        run = self._run(manager)
+        if run.status == "completed":
+            return self._look(manager, self.run_id)
+        reason = _ending(manager, run)
+        if reason is None or not raises:
+            return None if reason is None else True
+        raise RunError(
+            f"run {self.run_id!r} {reason}",
+            hint=f"surehold queue requeue {self.run_id}",
+            run_id=self.run_id,
+        )
+
+    def _late(self, manager: CheckpointManager, timeout: float | None) -> TimeoutError:
+        run = manager.reader.run(self.run_id)
+        status = status_of_run(manager.storage, run) if run is not None else "gone"
+        return TimeoutError(f"run {self.run_id!r} is {status} after {timeout:g} s")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.run_id}>"
+
+
+def _ending(manager: CheckpointManager, run: RunInfo) -> str | None:
+    """Why no worker continues a run; None if one may."""
+
+    def newest(kind: str) -> Header | None:
+        query = RecordQuery(run_id=run.run_id, kind=kind, notes=True, limit=1)
+        return next(iter(manager.storage.headers(query)), None)
+
+    dead, cancel = newest(DEAD), newest(CANCEL)
+    if dead is None and (cancel is None or run.status != "interrupted"):
+        return None
+    queued = newest(QUEUED)
+    since = queued.seq if queued is not None else 0
+    if dead is not None and dead.seq > since:
+        return f"is a dead letter: {dead.metadata.get('reason', '')}"
+    return "was cancelled" if cancel is not None and cancel.seq > since else None
+
+
+class AsyncRunHandle(Generic[T]):
+    """`RunHandle`'s methods, awaited."""
+
+    def __init__(self, handle: RunHandle[T]) -> None:
+        self.run_id = handle.run_id
+        self._handle = handle
+
+    async def status(self) -> str:
+        """See `RunHandle.status`."""
+        return await asyncio.to_thread(self._handle.status)
+
+    async def result(self, timeout: float | None = None) -> RunResult[T]:
+        """See `RunHandle.result`."""
+        return await asyncio.to_thread(self._handle.result, timeout)
+
+    async def events(self, timeout: float | None = None) -> AsyncIterator[Header]:
+        """See `RunHandle.events`."""
+        events = self._handle.events(timeout)
+        while (event := await asyncio.to_thread(next, events, None)) is not None:
+            yield event
+
+    async def answer(self, id: str, value: Any, *, by: str = "") -> Waiting:
+        """See `RunHandle.answer`."""
+        return await asyncio.to_thread(self._handle.answer, id, value, by=by)
+
+    async def cancel(self, *, by: str = "") -> None:
+        """See `RunHandle.cancel`."""
+        await asyncio.to_thread(self._handle.cancel, by=by)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.run_id}>"

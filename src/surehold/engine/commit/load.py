@@ -1,0 +1,252 @@
+"""Loading, resuming and forking."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from textwrap import shorten
+from typing import Any
+
+import msgspec
+
+from surehold.core.records import Header, check_run_id
+from surehold.core.state import AgentState, Lineage, migrations
+from surehold.core.values import decode
+from surehold.engine.commit.engine import Engine
+from surehold.engine.commit.save import ask_hooks, fire, header_data, save_draft, tell_repairs
+from surehold.engine.commit.steps import Steps, Work
+from surehold.engine.hooks import HookEvent
+from surehold.engine.journal import (
+    CheckpointDraft,
+    Loaded,
+    Note,
+    Reader,
+    Saveable,
+    draft_of,
+    texts_of,
+)
+from surehold.engine.metrics import resume_cause
+from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
+from surehold.storage.base import RunInfo
+
+_LOOKS = 100
+
+
+def load(engine: Engine, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
+    """Load the state saved as that checkpoint, or as the one id that begins so."""
+    header = yield Work(lambda: engine.reader.resolve(checkpoint_id, run_id=run_id))
+    return (yield from _load(engine, header))
+
+
+def load_values(engine: Engine, checkpoint_id: str, keys: Sequence[str]) -> Steps[dict[str, Any]]:
+    """Load some values of that checkpoint; the rest of its state is not decoded."""
+    if isinstance(keys, str):
+        raise UsageError("keys is a string", hint=f"give a list: keys=[{keys!r}]")
+    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    started = time.perf_counter()
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, header_data(header))
+    values: dict[str, Any] = yield Work(lambda: _values(engine, header, keys))
+    engine.metrics.loaded(time.perf_counter() - started)
+    return values
+
+
+def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, Any]:
+    if header.schema != migrations.latest(header.name):  # a migration needs all values
+        whole = texts_of(draft_of(engine.reader.load_visible(header).upgraded()))
+        texts = {key: whole[key] for key in keys if key in whole}
+    else:
+        texts = engine.reader.values(header, keys)
+    missing = [key for key in keys if key not in texts]
+    if missing:
+        there = ", ".join(engine.reader.load_visible(header).texts)
+        raise NotFoundError(
+            f"checkpoint {header.id} has no {', '.join(map(repr, missing))}",
+            hint=f"there is: {shorten(there, 200, placeholder=' ...') or 'nothing'}",
+            checkpoint_id=header.id,
+        )
+    return {key: decode(texts[key]) for key in keys}
+
+
+def _load(engine: Engine, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:
+    """Load a checkpoint: the newest one of *run*, or any one to branch off from."""
+    started = time.perf_counter()
+    data = header_data(header)
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
+    try:
+        state: Saveable = yield Work(partial(_resume_from, engine, header, run))
+    except SureholdError:
+        engine.metrics.load_failed()
+        raise
+    yield from _loaded(engine, header, state, started)
+    return state
+
+
+def _loaded(engine: Engine, header: Header, state: Saveable, started: float) -> Steps[None]:
+    seconds = time.perf_counter() - started
+    engine.metrics.loaded(seconds)
+    data = {**header_data(header), "state": state, "duration_ms": seconds * 1000}
+    yield from fire(engine, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
+
+
+def _resume_from(engine: Engine, header: Header, run: RunInfo | None) -> Saveable:
+    """Read a checkpoint and make it the base of the next save."""
+    reader = engine.reader
+    loaded = reader.load_visible(header) if run is None else reader.load_newest(run, header)
+    for _ in range(_LOOKS):
+        if loaded is not None or run is None:
+            break
+        found = reader.head_and_newest(run.run_id, header.scope)  # someone saved meanwhile
+        if found is None or found[1] is None:
+            loaded, run = reader.load_visible(header), None
+        else:
+            run = found[0]
+            loaded = reader.load_newest(run, found[1])
+    assert loaded is not None
+    state = loaded.upgraded()
+    engine.journal.resume_from(loaded, state if loaded.is_current else None, run)
+    return state
+
+
+def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
+    """Load the newest state of that run, or of the newest unfinished run of that name."""
+    check_run_id(name_or_run_id, "name_or_run_id")
+    found = yield Work(lambda: engine.reader.newest_to_resume(name_or_run_id, scope))
+    yield from tell_repairs(engine)
+    if found is None or found[1] is None:
+        return None
+    run, header = found
+    started = time.perf_counter()
+    data = header_data(header)
+    yield from fire(engine, HookEvent.PRE_RESUME, header.name, data)
+    cause = resume_cause(header.status)
+    try:
+        state = yield from _load(engine, header, run)
+    except SureholdError:
+        engine.metrics.resumed(cause, succeeded=False)
+        raise
+    engine.metrics.resumed(cause)
+    if scope == "" and isinstance(state, AgentState):
+        engine.agent_runs.reached(state, header)
+    if engine.counts_saves:
+        engine.count_save(header)
+    data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
+    yield from fire(engine, HookEvent.POST_RESUME, header.name, data)
+    return state
+
+
+def fork(
+    engine: Engine,
+    checkpoint_id: str,
+    run_id: str | None = None,
+    change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
+) -> Steps[Saveable]:
+    """Begin a new run with the state of that checkpoint, or what *change* makes of it.
+
+    The recorded calls of a durable function are its progress: a fork has those that its checkpoint
+    has and, if that is the newest, those that came after it. With other arguments the function
+    makes other calls, so such a fork has none and begins anew.
+    """
+    new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
+    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    started = time.perf_counter()
+    data = {**header_data(header), "new_run_id": new_id}
+    yield from fire(engine, HookEvent.PRE_FORK, header.name, data)
+    loaded: Loaded = yield Work(lambda: engine.reader.load_visible(header))
+    draft = _forked(loaded, new_id)
+    if change is not None:
+        draft = change(loaded, draft)
+    notes: list[Note] = []
+    if draft.values.keys() >= _WORKFLOW:
+        draft = _interrupted(draft)
+        if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
+            notes = yield Work(lambda: _calls_until(engine.reader, header))
+        else:
+            draft = _begun_anew(draft, loaded)
+    draft, shown = yield from ask_hooks(engine, draft)
+    try:
+        first = yield from save_draft(engine, draft, shown, asked=True, new_run=True, notes=notes)
+    except ConflictError as error:
+        raise UsageError(
+            f"there is a run {new_id!r} already", hint="fork to another run_id"
+        ) from error
+    if first is None:
+        raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
+    engine.metrics.forked()
+    load_data = header_data(first)
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, first.name, load_data)
+    made = Loaded(first, draft.form, texts_of(draft), 0, 0).upgraded()
+    yield from _loaded(engine, first, made, started)
+    data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
+    yield from fire(engine, HookEvent.POST_FORK, header.name, data)
+    return made
+
+
+def _interrupted(draft: CheckpointDraft) -> CheckpointDraft:
+    place = msgspec.structs.replace(draft.place, status="interrupted")
+    return msgspec.structs.replace(draft, place=place)
+
+
+def _begun_anew(draft: CheckpointDraft, loaded: Loaded) -> CheckpointDraft:
+    """The fork of a durable function without what came of its other arguments."""
+    extra = {key: value for key, value in loaded.extra.items() if key != "error"}
+    return msgspec.structs.replace(
+        draft,
+        place=msgspec.structs.replace(draft.place, step=0),
+        values={key: value for key, value in draft.values.items() if key != "result"},
+        natures={key: value for key, value in draft.natures.items() if key != "result"},
+        extra=lambda _: msgspec.json.encode(extra),
+    )
+
+
+def _calls_until(reader: Reader, header: Header) -> list[Note]:
+    """The calls, answers and timers that a workflow had recorded by a checkpoint."""
+    from surehold.engine.runs import read_notes, read_since
+
+    if header.status == "completed":  # which needs none of them any more, and names none
+        notes = read_since(reader, header.run_id, 0, header.seq)
+    else:
+        found = reader.head_and_newest(header.run_id)
+        newest = found is not None and found[1] is not None and found[1].id == header.id
+        head = found[0].seq if found is not None and newest else header.seq
+        notes = read_notes(reader, header, head)
+    return [*{(note.kind, note.content.id): note for note in notes}.values()]
+
+
+def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
+    header = loaded.header
+    draft = draft_of(loaded.state(), new_run_id=run_id)
+    origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
+    extra = dict(loaded.extra)
+    if "now" in extra:  # where it says how far the other run's journal counts
+        extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
+    place = msgspec.structs.replace(
+        draft.place,
+        run_id=run_id,
+        node=header.node,
+        kind="fork",
+        status="running",
+        tags=(),
+        metadata={"forked_from": origin, **_progress(header)},
+    )
+    return msgspec.structs.replace(
+        draft,
+        place=place,
+        lineage=Lineage(header.id),
+        id=None,
+        fingerprint=header.fingerprint,
+        schema=header.schema,
+        extra=(lambda _: msgspec.json.encode(extra)) if extra else None,
+    )
+
+
+def _progress(header: Header) -> dict[str, Any]:
+    """The progress of loops and of a fleet's rounds, which the fork continues."""
+    return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
+
+
+_WORKFLOW = {"workflow", "version", "arguments"}
+"""Values that the state of a durable function's run has."""
+_PROGRESS = ("each", "round", "current_round")
+"""Metadata that counts what a run has done."""

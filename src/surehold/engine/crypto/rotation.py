@@ -1,0 +1,126 @@
+"""Changing the key that runs are encrypted with, and throwing a run's key away.
+
+A run's bodies are encrypted with a data key that the journal keeps, wrapped, in a `key` note. So
+rotating touches no body: a note with the data key wrapped by the new key is appended, then the
+older ones are erased. And erasing them without a new one leaves nothing that could open the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from surehold.core.records import Record, check_run_id
+from surehold.engine.commit import Commit, Steps, Work
+from surehold.engine.crypto.sealer import SHREDDED, Keys, key_notes, read_note, shredding
+from surehold.engine.journal import Note, Outcome, Request, no_run
+from surehold.errors import ConflictError, SureholdError, UsageError
+from surehold.storage.base import RunInfo
+
+if TYPE_CHECKING:
+    from surehold.engine.commit import Engine
+
+_TRIES = 16
+
+
+def rotate_keys(engine: Engine, name_or_run_id: str | None) -> Steps[int]:
+    """Bring one run, the runs of a name, or all under the key that encrypts now.
+
+    Gives how many runs had to be changed. Interrupted anywhere, it leaves every run readable, by
+    the old key or the new, and another call continues. A run whose key is missing is left as it
+    is, and reported when all others are done.
+    """
+    keys = engine.reader.sealer.keys
+    if keys is None:
+        raise UsageError(
+            "there is no key to rotate to",
+            hint="open the manager with encryption_key=the new one and old_keys=[the old ones]",
+        )
+    if name_or_run_id is not None:
+        check_run_id(name_or_run_id, "name_or_run_id")
+    runs: list[RunInfo] = yield Work(lambda: engine.reader.known_runs(name_or_run_id))
+    changed = 0
+    failure: SureholdError | None = None
+    for run in runs:
+        try:
+            changed += yield from _rotate(engine, keys, run.run_id)
+        except SureholdError as error:
+            failure = failure or error
+    if changed:
+        yield Work(engine.storage.compact)
+    if failure is not None:
+        raise failure
+    return changed
+
+
+def _rotate(engine: Engine, keys: Keys, run_id: str) -> Steps[bool]:
+    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
+    if not notes:
+        return False
+    newest = read_note(notes[0].body, run_id)
+    wrapped: dict[str, Any] | None = None
+    if (yield Work(lambda: keys.needs_rotation(newest))):
+        wrapped = yield Work(lambda: keys.rewrap(newest, run_id))
+    old = notes if wrapped is not None else notes[1:]
+    if not old:
+        return False
+    added = () if wrapped is None else (Note(kind="key", content=wrapped),)
+    yield from _replace(engine, run_id, old, added, {})
+    return True
+
+
+def shred_run(engine: Engine, run_id: str) -> Steps[bool]:
+    """Erase a run's key, so that its states cannot be read by anyone any more.
+
+    Gives False if that was done before. Headers, metadata and tags stay.
+    """
+    run = yield Work(lambda: engine.reader.run(check_run_id(run_id)))
+    if run is None:
+        raise no_run(run_id)
+    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
+    if not notes:
+        if (yield Work(lambda: any(shredding(engine.storage, run_id)))):
+            return False
+        raise UsageError(
+            f"run {run_id!r} is not encrypted", hint="delete_run removes it", run_id=run_id
+        )
+    yield from _replace(engine, run_id, notes, (), SHREDDED)
+    yield Work(engine.storage.compact)
+    return True
+
+
+def _replace(
+    engine: Engine,
+    run_id: str,
+    old: Sequence[Record],
+    added: Iterable[Note],
+    metadata: dict[str, Any],
+) -> Steps[None]:
+    """Append *added* and a note that *old* goes, in one batch; then erase it for good."""
+    erased = [
+        {"first": record.header.seq, "last": record.header.seq, "digest": record.header.digest}
+        for record in reversed(old)
+    ]
+    prune = Note(kind="prune", content={"erased": erased}, metadata=metadata)
+    yield from _append(engine, Request(run_id=run_id, notes=(*added, prune)))
+    seqs = [record.header.seq for record in old]
+
+    def erase() -> None:
+        engine.storage.delete(run_id, erase=seqs)
+        engine.journal.invalidate(run_id)
+        engine.reader.sealer.forget_key(run_id)
+        engine.reader.forget_states()
+
+    yield Work(erase)
+
+
+def _append(engine: Engine, request: Request) -> Steps[None]:
+    """Append notes, whatever else is written to the run meanwhile."""
+    for tries_left in reversed(range(_TRIES)):
+        outcome: Outcome = yield Commit(request)
+        if outcome.error is None:
+            return
+        if not isinstance(outcome.error, ConflictError) or not tries_left:
+            raise outcome.error
+        # Keys do not depend on what a run's states are: its new head will do.
+        engine.journal.invalidate(request.run_id)

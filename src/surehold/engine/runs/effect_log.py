@@ -1,0 +1,468 @@
+"""Notes of an uncompleted step: effects, items, questions, answers, timers.
+
+A resume needs the notes after the run's newest checkpoint. A checkpoint that completes a step
+settles the notes of that step; one taken in the middle of a step carries them along, or says in
+its metadata (`OPEN_FROM`) after which record they begin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from surehold.core.records import OPEN_FROM, Header
+from surehold.engine.commit import WARNED
+from surehold.engine.hooks import HookManager
+from surehold.engine.journal import Note, Reader
+from surehold.errors import StorageError
+
+logger = logging.getLogger("surehold.checkpoint")
+
+
+class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call to the outside world: its intent and, once it has ended, its outcome."""
+
+    id: str
+    """The call's position in the run: unique, and the same on every replay."""
+    name: str
+    key: str
+    """The idempotency key that goes with the call; empty if nothing is called: a recorded time,
+    number, id or patch."""
+    args: str = ""
+    """A digest of the arguments."""
+    policy: str = "ask"
+    began: str = ""
+    done: bool = False
+    failures: int = 0
+    """Attempts that failed before this one."""
+    repeat: bool = False
+    """The call did not happen, and one more attempt is permitted."""
+    value: msgspec.Raw = msgspec.Raw()
+    error: tuple[str, str] | None = None
+    """Class name and text of the exception that the call ended with."""
+    raised: Any = None
+    """The exception itself, as `recorded_error` writes it."""
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A completed item of a parallel node."""
+
+    id: str
+    args: str
+    value: msgspec.Raw
+
+
+class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A question that a person is asked."""
+
+    id: str
+    text: msgspec.Raw
+    """The question, as the codec writes it."""
+    schema: Any = None
+    """The JSON Schema of the answers that fit, if there is one."""
+    problem: str = ""
+    """The reason that the last answer did not fit."""
+    until: float | None = None
+    """Seconds since 1970 after which no answer is waited for."""
+    expired: bool = False
+    """No answer came in time."""
+
+
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The answer to a question, or the value of an event."""
+
+    id: str
+    value: msgspec.Raw
+
+
+class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A time that a run waits for, with or without an event that may come first."""
+
+    id: str
+    name: str
+    """``sleep``, or the event that is awaited."""
+    until: float | None = None
+    """Seconds since 1970; None if only the event ends the wait."""
+    event: bool = False
+    expired: bool = False
+    """The time has come: the sleep is over, or the event did not come."""
+
+
+Entry = Effect | Item | Question | Answer | Timer
+_E = TypeVar("_E", Effect, Item, Question, Answer, Timer)
+_KINDS: dict[str, type[Any]] = {
+    "effect": Effect,
+    "item": Item,
+    "question": Question,
+    "answer": Answer,
+    "timer": Timer,
+}
+_DECODE = {name: msgspec.json.Decoder(kind).decode for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """The position in a run that a note is written at."""
+
+    scope: str
+    step: int
+    node: str
+
+
+class Recording(Protocol):
+    """An execution that records the calls made in it."""
+
+    run_id: str
+    ledger: Ledger
+    branch: int
+    """The record after which the run repeats earlier work; part of idempotency keys."""
+
+    @property
+    def hook_manager(self) -> HookManager | None:
+        """The hooks that redact what is recorded."""
+
+
+class Ledger:
+    """The open notes of one run.
+
+    *append* writes notes without blocking the event loop; without notes it only waits for those
+    before. *append_now* blocks until they are durable. An entry is in the ledger before it is
+    written, so that a checkpoint taken meanwhile, after a cancellation or a failing sibling,
+    carries it.
+    """
+
+    def __init__(
+        self,
+        append: Callable[[Sequence[Note], bool], Awaitable[None]],
+        append_now: Callable[[Sequence[Note]], None],
+    ) -> None:
+        self._append = append
+        self._append_now = append_now
+        self.entries: dict[tuple[str, str], Note] = {}
+        """The open notes, by kind and id."""
+        self._deferred: list[Note] = []
+        self._carried: list[Note] = []
+        """Deferred notes that the checkpoint being saved carries."""
+        self.given: dict[str, Any] = {}
+        """Answers that came with this resume, by the question's id."""
+        self.refused: Exception | None = None
+        """The reason why one of them does not fit."""
+
+    def take(self, notes: Iterable[Note]) -> None:
+        """Add notes that were read from the journal."""
+        for note in notes:
+            self._put(note)
+
+    def _put(self, note: Note) -> Note | None:
+        """Add *note*; gives the note that it replaces."""
+        before = self.entries.get((note.kind, note.content.id))
+        self.entries[note.kind, note.content.id] = note
+        if note.kind == "answer":
+            self.entries.pop(("question", note.content.id), None)
+        return before
+
+    def _withdraw(self, note: Note, before: Note | None) -> None:
+        """Undo `_put` of a note that could not be written; an outcome stays known."""
+        if note.kind == "effect" and note.content.done:
+            return
+        key = (note.kind, note.content.id)
+        if before is not None:
+            self.entries[key] = before
+        else:
+            self.entries.pop(key, None)
+
+    def find(self, kind: type[_E], id: str) -> _E | None:
+        """The newest entry of that kind with that id."""
+        note = self.entries.get((_NAMES[kind], id))
+        return note.content if note is not None else None
+
+    async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
+        """Append *entry* to the journal; it is durable when this returns.
+
+        Without *wait*, it is durable before anything that is written after it.
+        """
+        note = _note(entry, spot)
+        before, notes = self._put(note), (*self.deferred(), note)
+        try:
+            await self._append(notes, wait)
+        except Exception:
+            self._withdraw(note, before)
+            self.defer_again(notes[:-1])
+            raise
+
+    def write_now(self, entry: Entry, spot: Spot) -> None:
+        """Append *entry* to the journal, blocking until it is durable."""
+        note = _note(entry, spot)
+        before = self._put(note)
+        notes = (*self.deferred(), note) if self._deferred else (note,)
+        try:
+            self._append_now(notes)
+        except Exception:
+            self._withdraw(note, before)
+            self.defer_again(notes[:-1])
+            raise
+
+    async def flush(self) -> None:
+        """Make durable what was deferred, and what was written without waiting."""
+        notes = self.deferred()
+        try:
+            await self._append(notes, True)
+        except Exception:
+            self.defer_again(notes)
+            raise
+
+    def flush_now(self) -> None:
+        """Make durable what was deferred, blocking until it is."""
+        if not self._deferred:
+            return
+        notes = self.deferred()
+        try:
+            self._append_now(notes)
+        except Exception:
+            self.defer_again(notes)
+            raise
+
+    def defer(self, entry: Entry, spot: Spot) -> None:
+        """Write *entry* together with the next one."""
+        note = _note(entry, spot)
+        self._put(note)
+        self._deferred.append(note)
+
+    def defer_again(self, notes: Sequence[Note]) -> None:
+        """Write *notes*, which could not be stored, together with the next one."""
+        self._deferred[:0] = notes
+
+    def postpone(self, notes: Sequence[Note], error: StorageError) -> bool:
+        """Defer notes whose failure was only logged; False if one of them must not wait.
+
+        An outcome may wait: without it, a crash leaves the call to its `in_doubt` policy. The
+        intent of a call, a question, an answer or a timer may not: what follows relies on it.
+        """
+        if not error.facts.get(WARNED) or not all(map(_may_wait, notes)):
+            return False
+        self.defer_again(notes)
+        return True
+
+    def ask(self, question: Question, spot: Spot) -> None:
+        """Have *question* written with the checkpoint that makes the run wait."""
+        self._put(_note(question, spot))
+
+    def carried(
+        self, *, failed: bool, past: Callable[[Note], bool] | None = None
+    ) -> tuple[Note, ...]:
+        """The notes that a checkpoint carries along: all that are not *past*.
+
+        After a failure, calls that ended with an exception are left out, to be made again. Call
+        `saved` when the checkpoint is stored.
+        """
+        self._carried = list(self._deferred)
+        return tuple(
+            msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
+            for note in self.entries.values()
+            if not (past is not None and past(note))
+            and not (failed and note.kind == "effect" and note.content.error is not None)
+        )
+
+    def saved(self, past: Callable[[Note], bool], run_id: str) -> None:
+        """Settle what is *past* now that the checkpoint is stored."""
+        warn_in_doubt(run_id, filter(past, self.entries.values()))
+        carried, self._carried = {id(note) for note in self._carried}, []
+        self._deferred = [note for note in self._deferred if id(note) not in carried]
+        self.settle(past)
+
+    def deferred(self) -> tuple[Note, ...]:
+        """The notes that wait to be written with the next one, which they are from now on."""
+        deferred, self._deferred = self._deferred, []
+        return tuple(deferred)
+
+    def settle(self, past: Callable[[Note], bool]) -> None:
+        """Remove the notes that are *past*."""
+        if self.entries:
+            self.entries = {key: note for key, note in self.entries.items() if not past(note)}
+            self._deferred = [note for note in self._deferred if not past(note)]
+
+    def waiting(self) -> list[Note]:
+        """Questions without an answer, open timers, and effects in doubt.
+
+        An effect that the resume settles by itself, by a probe or another call, is none of them.
+        """
+        return [note for note in self.entries.values() if self._waits(note)]
+
+    def _waits(self, note: Note) -> bool:
+        if note.kind == "timer":
+            return not note.content.expired and ("answer", note.content.id) not in self.entries
+        if note.kind == "question":
+            return not note.content.expired
+        return in_doubt(note) and note.content.policy not in SETTLED_BY_RESUME
+
+    def notes(self) -> list[Note]:
+        """All open notes, in the order of their first record."""
+        return [*self.entries.values()]
+
+    def effects(self) -> list[Note]:
+        """All effects of the open steps."""
+        return [note for note in self.entries.values() if note.kind == "effect"]
+
+
+def _note(entry: Entry, spot: Spot) -> Note:
+    metadata: dict[str, Any] = {}
+    if type(entry) is Effect and (entry.tokens or entry.dollars):
+        # The cost of a call is in the header, so that no record is opened for it.
+        metadata = {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
+    return Note(
+        kind=_NAMES[type(entry)],
+        content=entry,
+        scope=spot.scope,
+        step=spot.step,
+        node=spot.node,
+        metadata=metadata,
+    )
+
+
+def past_step(step: int | None) -> Callable[[Note], bool]:
+    """True for the notes of steps up to *step*, or of all of them.
+
+    An effect that is in doubt stays until its outcome is known, unless the run has ended.
+    """
+    return lambda note: step is None or (_step_of(note) <= step and not in_doubt(note))
+
+
+def warn_in_doubt(run_id: str, settled: Iterable[Note]) -> None:
+    """Log the effects that a completed run leaves in doubt, say after a timeout."""
+    ids = [note.content.id for note in settled if in_doubt(note)]
+    if ids:
+        logger.warning(
+            "run %s is completed, and it is not known whether %s happened (surehold log %s)",
+            run_id,
+            ", ".join(ids),
+            run_id,
+        )
+
+
+def _may_wait(note: Note) -> bool:
+    return (
+        note.kind == "item"
+        or (note.kind == "effect" and note.content.done)
+        or (note.kind == "timer" and note.content.expired and not note.content.event)
+    )
+
+
+def _step_of(note: Note) -> int:
+    """The step of the run that a note belongs to, in whatever scope it was written."""
+    if not note.scope:
+        return note.step
+    return int(note.scope.partition("/")[0].rpartition("@")[2].partition(".")[0])
+
+
+SETTLED_BY_RESUME = ("retry", "probe")
+"""Policies on effects in doubt that need no person."""
+
+
+def in_doubt(note: Note) -> bool:
+    """True for an effect that began and whose outcome is unknown."""
+    return note.kind == "effect" and not note.content.done and not note.content.repeat
+
+
+def permitted(entry: Effect) -> Effect:
+    """*entry*, a call that raised, with permission for one more attempt."""
+    return msgspec.structs.replace(
+        entry, done=False, repeat=True, error=None, raised=None, failures=0
+    )
+
+
+BRANCH = "branch"
+"""The kind of the notes that mark the continuation of a run from an earlier record."""
+
+
+def branch_note(after: int, until: int) -> Note:
+    """The note of a run that continues from *after*, abandoning up to *until*.
+
+    It is written with the checkpoint that the new branch begins with.
+    """
+    return Note(kind=BRANCH, content={}, metadata={"after": after, "until": until})
+
+
+def spans_to(branches: Sequence[Header], head: int) -> list[range]:
+    """The seqs that lead to record *head*, newest first.
+
+    *branches* are notes, oldest first.
+    """
+    spans = []
+    for note in reversed(branches):
+        after, until = note.metadata["after"], note.metadata["until"]
+        if until < head:
+            spans.append(range(until + 1, head + 1))
+            head = after
+    return [*spans, range(head + 1)]
+
+
+class OpenNotes(NamedTuple):
+    """The notes of a checkpoint's open step, along the branch that continues from it."""
+
+    notes: list[Note]
+    branch: int
+    """The record after which the newest branch began; 0 if there is none."""
+    end: int
+    """The last record of the branch: the run's newest, unless it was abandoned meanwhile."""
+    others: list[Note]
+    """The notes of other branches."""
+
+
+def read_line(reader: Reader, after: Header, head: int) -> OpenNotes:
+    """Read the open notes of a checkpoint up to *head*, the run's newest record."""
+    first = after.metadata.get(OPEN_FROM, after.seq)
+    found, branches = _read(reader, after.run_id, first, head)
+    if not branches:
+        return OpenNotes([note for _, note in found], 0, head, [])
+    for end in (head, *(note.metadata["until"] for note in reversed(branches))):
+        spans = spans_to(branches, end)
+        if any(after.seq in span for span in spans):
+            break
+    notes: list[Note] = []
+    others: list[Note] = []
+    for seq, note in found:
+        (notes if any(seq in span for span in spans) else others).append(note)
+    began = [span.start - 1 for span in spans if span.start > after.seq]
+    return OpenNotes(notes, max(began, default=0), end, others)
+
+
+def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
+    """Read the open notes of a checkpoint up to the record with seq *head*."""
+    return read_line(reader, after, head).notes
+
+
+def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]:
+    """Read the notes after the record with seq *after*, up to *head*."""
+    return [note for _, note in _read(reader, run_id, after, head)[0]]
+
+
+def _read(
+    reader: Reader, run_id: str, after: int, head: int
+) -> tuple[list[tuple[int, Note]], list[Header]]:
+    """The notes of a ledger after *after*, with their seqs, and its branches."""
+    found: list[tuple[int, Note]] = []
+    branches: list[Header] = []
+    for record in reader.records(run_id, after + 1, head):
+        header = record.header
+        if header.frame != "note":
+            continue
+        if header.kind == BRANCH:
+            branches.append(header)
+        elif header.kind in _KINDS:
+            content = _DECODE[header.kind](reader.sealer.open(record))
+            note = Note(
+                kind=header.kind,
+                content=content,
+                scope=header.scope,
+                step=header.step,
+                node=header.node,
+                parent=header.parent,
+            )
+            found.append((header.seq, note))
+    return found, branches

@@ -1,0 +1,643 @@
+"""Effects: calls to the outside world whose outcome the journal keeps.
+
+What an effect does is written once, in `EffectCall.actions`: a generator that yields what is to
+be written, called or waited for. A blocking and an async driver carry it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from datetime import UTC, datetime
+from types import FunctionType
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from surehold.core.driving import drive, drive_async
+from surehold.core.policy import RetryPolicy
+from surehold.core.records import digest_of
+from surehold.core.values import decode, encode, encode_tree
+from surehold.engine.hooks import HookManager
+from surehold.engine.runs.effect_log import Effect, Recording, permitted
+from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
+from surehold.engine.runs.effects.error_text import describe as error_line
+from surehold.engine.runs.effects.error_text import failure_text
+from surehold.engine.runs.effects.gate import passing, passing_now
+from surehold.engine.runs.effects.recorded_error import read_error, write_error
+from surehold.engine.runs.execution import CallContext, call_context, check_awaited, idempotency_key
+from surehold.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
+from surehold.storage.base import start_thread
+
+T = TypeVar("T")
+
+InDoubt = Literal["retry", "probe", "ask", "fail"]
+_POLICIES = ("retry", "probe", "ask", "fail")
+
+Usage = Callable[[Any], Mapping[str, float]]
+"""Reads ``{"tokens": ..., "dollars": ...}`` from what an effect returned."""
+
+
+def effect(
+    name: str,
+    fn: Callable[..., Awaitable[T] | T],
+    *args: Any,
+    in_doubt: InDoubt | None = None,
+    key: str | None = None,
+    probe: Callable[[str], Any] | None = None,
+    usage: Usage | None = None,
+    outside_ok: bool = False,
+    **kwargs: Any,
+) -> Coroutine[Any, Any, T]:
+    """Call *fn* inside a run, and keep what it returns in the run's journal.
+
+    When the run is resumed and comes here again, the recorded outcome is returned, or the
+    recorded exception raised, and *fn* is not called. If the process died between the call and
+    the record of its outcome, the effect is in doubt, and *in_doubt* says what to do:
+
+    - ``ask`` (the default): the run waits until `surehold.answer` says what happened.
+    - ``retry``: it is called again with the same idempotency key. For what is safe to repeat;
+      it costs one write less.
+    - ``probe``: *probe* is called with the idempotency key; what it returns is the outcome, and
+      None means that it did not happen, so that it is called now.
+    - ``fail``: `InDoubtError`.
+
+    If *fn* takes an argument named ``idempotency_key`` and is not given one, it gets the key of
+    this position in the run. A position is the scope, the step, the name, and how often the name
+    came before in the step, or *key* instead of that count. Other arguments at the same position
+    are a `ShapeError`. An exception of *fn* is an outcome too; another attempt with the same
+    arguments in the same step has the same idempotency key, and when a failed step is resumed the
+    call is made again. If *fn* itself cannot tell whether it happened, it raises `InDoubtError`.
+
+    Inside ``async with surehold.run(...)``, a workflow, a node or a tool it is recorded. Outside a
+    run, *fn* is just called, with one warning unless *outside_ok*; in a graph that takes no
+    checkpoints it is just called. In plain code, where nothing can be awaited, it is a
+    `UsageError`: there `Run.effect` and `surehold.step` are the ways.
+    """
+    policy = check_policy(name, in_doubt, probe)
+    if not callable(fn):
+        raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
+    check_awaited(f"effect({name!r})", "call a @surehold.step, or run.effect(...)")
+    made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
+    called = _effect(made, key, fn, args, kwargs, outside_ok=outside_ok)
+    return to_await(f"effect({name!r})", called)
+
+
+async def _effect(
+    policy: CallPolicy,
+    key: str | None,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    wait: bool = True,
+    outside_ok: bool = True,
+) -> Any:
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        if context is None and not outside_ok:
+            _warn_outside(policy.name)
+        return await _unrecorded(policy, fn, args, kwargs)
+    call = EffectCall(context, recording, policy)
+    return await perform(call, key, fn, args, kwargs, wait=wait)
+
+
+async def effect_by(
+    policy: CallPolicy, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
+) -> T:
+    """`effect` by a *policy*.
+
+    With ``in_doubt="retry"`` it does not wait until the outcome is durable: that it is before
+    anything that the run writes later. So no effect begins that depends on an outcome which might
+    be lost; a crash before that calls *fn* again.
+    """
+    wait = policy.in_doubt != "retry"
+    return await _effect(policy, None, fn, args, kwargs, wait=wait)  # type: ignore[no-any-return]
+
+
+async def _unrecorded(
+    policy: CallPolicy, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call *fn* by the *policy* where nothing is recorded."""
+    attempts, key, failures = policy.attempts, str(uuid.uuid4()), 0
+    while True:
+        try:
+            return await _attempt(fn, args, kwargs, key, attempts)
+        except TimedOut:
+            error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
+        except Exception as raised:
+            error = raised
+        pause = attempts.pause_after(failures, error)
+        if pause is None:
+            value = NotImplemented if policy.settle is None else policy.settle(error)
+            if value is NotImplemented:
+                raise error
+            return value
+        failures += 1
+        await asyncio.sleep(pause)
+
+
+class _Write(msgspec.Struct, frozen=True):
+    entry: Effect
+    outcome: bool = False
+
+
+class _Call(msgspec.Struct, frozen=True):
+    key: str
+
+
+class _Probe(msgspec.Struct, frozen=True):
+    key: str
+
+
+class _Pause(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+class _Flush(msgspec.Struct, frozen=True):
+    pass
+
+
+_FLUSH = _Flush()
+_Action: TypeAlias = _Write | _Call | _Probe | _Pause | _Flush
+_Actions = Generator[_Action, Any, Any]
+
+
+class TimedOut(Exception):
+    """The call took longer than its time limit: whether it happened is not known."""
+
+
+_LONG = 1 << 62
+
+
+class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """The handling of a call's failures, timeouts and unknown outcome."""
+
+    name: str
+    in_doubt: InDoubt = "ask"
+    probe: Callable[[str], Any] | None = None
+    usage: Usage | None = None
+    attempts: RetryPolicy = RetryPolicy()
+    settle: Callable[[Exception], Any] | None = None
+    """Makes the exception of the last attempt an outcome that is returned; `NotImplemented` if
+    it is to be raised."""
+    write: Callable[[Any], Any] | None = None
+    """Makes an outcome that cannot be stored one that can."""
+    read: Callable[[Any], Any] | None = None
+    """Makes the recorded outcome what the function returned."""
+
+
+class EffectCall:
+    """One call at its position in the run."""
+
+    def __init__(self, context: CallContext, recording: Recording, policy: CallPolicy) -> None:
+        self.ledger = recording.ledger
+        self.policy = policy
+        self._context = context
+        self._recording = recording
+        self._key: str | None = None
+        # A parallel item that continues in the same task must not move the notes of this one.
+        self.spot = context.spot
+        self._located: tuple[str, Effect | None, str] | None = None
+
+    def body(self, awaited: bool | None) -> AwaitsAll:
+        """A block for the function of the call, whose own calls are inside this one."""
+        assert self._located is not None
+        inner = self._context.inside(self._located[0], awaited)
+        inner.repeats = self._context.repeats and self.policy.in_doubt in ("retry", "probe")
+        return inner.active()
+
+    def locate(self, key: str | None, digest: str) -> None:
+        """Take the next position; `actions` does so if this was not called."""
+        self._key = key
+        self._located = self._context.locate(self.policy.name, key, digest)
+
+    def recorded(self, key: str | None, digest: str) -> Effect | None:
+        """Take the next position; its entry, if that has an outcome for these arguments."""
+        if self._located is None:
+            self.locate(key, digest)
+        known = self._located[1] if self._located is not None else None
+        return known if known is not None and known.done and known.args == digest else None
+
+    def reuse(self, known: Effect) -> Any:
+        """Return the recorded outcome, or raise it."""
+        if self._context.emit is not None:
+            self._say("effect.reused", known)
+        return self._outcome(known)
+
+    def locate_at(self, place: str) -> None:
+        """Take that position."""
+        known = self.ledger.find(Effect, place)
+        self._located = place, known, idempotency_key(self._recording, place)
+
+    def actions(self, key: str | None, digest: str) -> _Actions:
+        """The actions to perform for the call, up to its outcome."""
+        if self._located is None:
+            self.locate(key, digest)
+        assert self._located is not None
+        place, known, idempotency_key = self._located
+        if known is None:
+            entry = Effect(
+                id=place,
+                name=self.policy.name,
+                key=idempotency_key,
+                args=digest,
+                policy=self.policy.in_doubt,
+                began=_now(),
+            )
+            return self._made(entry) if self.policy.in_doubt == "retry" else self._begun(entry)
+        if known.args != digest:
+            raise ShapeError(
+                f"effect {known.id} of run {self._recording.run_id!r} is called with other"
+                " arguments than it was before",
+                hint="what decides on the arguments (time, chance, a model) must be an effect of"
+                " its own; to do something else, fork the run",
+                run_id=self._recording.run_id,
+                effect=known.id,
+            )
+        return self._continued(known)
+
+    def _begun(self, entry: Effect) -> _Actions:
+        yield _Write(entry)
+        return (yield from self._made(entry))
+
+    def _continued(self, known: Effect) -> _Actions:
+        if known.done:
+            return self.reuse(known)
+        if known.repeat:
+            entry = msgspec.structs.replace(known, repeat=False, began=_now())
+            if self.policy.in_doubt != "retry":
+                yield _Write(entry)  # the permission is for this one attempt
+            return (yield from self._made(entry))
+        self._say("effect.in_doubt", known)
+        if self.policy.in_doubt == "retry":
+            return (yield from self._made(known))
+        return (yield from self._found_out(known))
+
+    def _found_out(self, known: Effect) -> _Actions:
+        """Follow the policy on an unknown outcome; call only if it did not happen."""
+        run_id = self._recording.run_id
+        if self.policy.in_doubt == "probe":
+            found = yield _Probe(known.key)
+            if found is None:
+                return (yield from self._made(known))
+            ended = self._ended(known, found, 0.0)
+            yield _Write(ended, outcome=True)
+            self._say("effect.complete", ended)
+            return self._typed(found)
+        if known.policy != self.policy.in_doubt:  # the code changed, and now a person is needed
+            yield _Write(msgspec.structs.replace(known, policy=self.policy.in_doubt))
+        if self.policy.in_doubt == "ask":
+            raise Interrupted(
+                f"run {run_id!r} waits: it is not known whether {known.id} happened", run_id=run_id
+            )
+        raise InDoubtError(
+            f"effect {known.id} of run {run_id!r} began, and its outcome is not known",
+            hint=f"find out, then surehold.answer({run_id!r}, {known.id!r}, outcome)",
+            run_id=run_id,
+            effect=known.id,
+            key=known.key,
+        )
+
+    def _made(self, entry: Effect) -> _Actions:
+        if self.policy.in_doubt == "retry":
+            yield _FLUSH  # no intent is written, and the call may depend on what was recorded
+        if self._context.emit is not None:
+            self._say("effect.start", entry)
+        started = time.perf_counter()
+        while True:
+            try:
+                value = yield _Call(entry.key)
+                break
+            except InDoubtError:
+                raise
+            except TimedOut as late:
+                if self.policy.in_doubt in ("ask", "fail"):
+                    return (yield from self._found_out(entry))
+                found = (yield _Probe(entry.key)) if self.policy.in_doubt == "probe" else None
+                if found is not None:
+                    value = found
+                    break
+                limit = self.policy.attempts.timeout
+                error: Exception = TimeoutError(f"{entry.name} took over {limit} s")
+                error.__cause__ = late
+            except StopIteration as stopped:  # no generator can raise it, so none is recorded
+                error = RuntimeError(f"{entry.name} raised StopIteration")
+                error.__cause__ = stopped
+            except Exception as raised:
+                error = raised
+            pause = self.policy.attempts.pause_after(entry.failures, error)
+            if pause is None:
+                settle = self.policy.settle
+                value = NotImplemented if settle is None else settle(error)
+                if value is not NotImplemented:
+                    break
+                yield from self._failed(entry, error, started)
+                raise error
+            entry = yield from self._try_again(entry, error, pause)
+        ended = self._ended(entry, value, time.perf_counter() - started)
+        yield _Write(ended, outcome=True)
+        if self._context.emit is not None:
+            self._say("effect.complete", ended)
+        return self._typed(value)
+
+    def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
+        """Record a failed attempt, then wait: a crash meanwhile loses no count."""
+        for id in getattr(error, "__surehold_effects__", ()):
+            inner = self.ledger.find(Effect, id)
+            if inner is not None:  # a call inside this one is made again too
+                yield _Write(permitted(inner))
+        entry = msgspec.structs.replace(entry, failures=entry.failures + 1, repeat=True)
+        yield _Write(entry)
+        self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
+        yield _Pause(pause)
+        entry = msgspec.structs.replace(entry, repeat=False, began=_now())
+        if self.policy.in_doubt != "retry":
+            yield _Write(entry)
+        return entry
+
+    def _failed(self, entry: Effect, error: Exception, started: float) -> _Actions:
+        hooks = self._recording.hook_manager
+        kind, text = type(error).__name__, _redacted(error_line(error), hooks)
+        ended = msgspec.structs.replace(
+            entry,
+            done=True,
+            error=(kind, text),
+            raised=write_error(error, lambda text: _redacted(f"{kind}: {text}", hooks)),
+            seconds=time.perf_counter() - started,
+        )
+        self._context.ended(ended, self._key, failed=True)
+        yield _Write(ended, outcome=True)
+        _came_from(error, ended.id)
+        self._say("effect.complete", ended)
+
+    def _ended(self, entry: Effect, value: Any, seconds: float) -> Effect:
+        """*entry* with its outcome."""
+        spent: Mapping[str, float] = {}
+        if self.policy.usage is not None:
+            spent = self.policy.usage(value)
+        text = self._encoded(entry, value)
+        ended = msgspec.structs.replace(
+            entry, done=True, repeat=False, value=msgspec.Raw(text), seconds=seconds
+        )
+        if spent:
+            ended.tokens = int(spent.get("tokens", 0))
+            ended.dollars = float(spent.get("dollars", 0.0))
+        if self._context.failed:
+            self._context.ended(ended, self._key, failed=False)
+        return ended
+
+    def _encoded(self, entry: Effect, value: Any) -> bytes:
+        try:
+            return encode_tree(value) if _is_short(value) else encode(value)
+        except EncodeError as error:
+            if self.policy.write is not None:
+                with contextlib.suppress(EncodeError):
+                    return encode(self.policy.write(value))
+            error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
+            raise
+
+    def _outcome(self, known: Effect) -> Any:
+        self._context.ended(known, self._key, failed=known.error is not None)
+        if known.error is None:
+            return self._typed(decode(bytes(known.value)))
+        error = read_error(*known.error, known.raised, f"effect {known.id}")
+        _came_from(error, known.id)
+        raise error
+
+    def _typed(self, value: Any) -> Any:
+        return value if self.policy.read is None else self.policy.read(value)
+
+    def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
+        if self._context.emit is not None:
+            data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self.spot.node}
+            data |= facts
+            if kind in ("effect.complete", "effect.reused"):
+                data |= {
+                    "error": entry.error[0] if entry.error else None,
+                    "seconds": entry.seconds,
+                    "tokens": entry.tokens,
+                    "dollars": entry.dollars,
+                }
+            self._context.emit(kind, data)
+
+
+async def perform(
+    call: EffectCall,
+    key: str | None,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    wait: bool = True,
+) -> Any:
+    """Carry *call* out on the event loop; without *wait*, write its outcome behind it."""
+
+    async def do(action: _Action) -> Any:
+        if type(action) is _Write:
+            durable = wait or not action.outcome
+            await call.ledger.write(action.entry, call.spot, wait=durable)
+        elif type(action) is _Call:
+            with call.body(inspect.iscoroutinefunction(fn) or None):
+                return await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+        elif type(action) is _Probe:
+            assert call.policy.probe is not None
+            said = call.policy.probe(action.key)
+            return await said if inspect.isawaitable(said) else said
+        elif type(action) is _Flush:
+            await call.ledger.flush()
+        else:
+            assert type(action) is _Pause
+            await asyncio.sleep(action.seconds)
+        return None
+
+    return await drive_async(call.actions(key, args_digest(args, kwargs)), do)
+
+
+def perform_now(
+    call: EffectCall,
+    key: str | None,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Carry *call* of a plain function out on this thread, until it is durable."""
+    digest = args_digest(args, kwargs)
+    known = call.recorded(key, digest)
+    if known is not None:
+        return call.reuse(known)
+
+    def do(action: _Action) -> Any:
+        if type(action) is _Write:
+            call.ledger.write_now(action.entry, call.spot)
+        elif type(action) is _Call:
+            with call.body(False):
+                return _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
+        elif type(action) is _Probe:
+            assert call.policy.probe is not None
+            return call.policy.probe(action.key)
+        elif type(action) is _Flush:
+            call.ledger.flush_now()
+        else:
+            assert type(action) is _Pause
+            time.sleep(action.seconds)
+        return None
+
+    return drive(call.actions(key, digest), do)
+
+
+def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
+    """The policy of an effect, or a `UsageError`."""
+    if type(name) is not str or not name:
+        raise UsageError(f"an effect's name is {name!r}", hint="give a text, then the function")
+    policy = in_doubt or ("probe" if probe is not None else "ask")
+    if policy not in _POLICIES:
+        raise UsageError(f"in_doubt is {policy!r}", hint=f"one of {', '.join(_POLICIES)}")
+    if (policy == "probe") != (probe is not None):
+        raise UsageError(
+            f"effect {name!r} has in_doubt={policy!r} and {'no' if probe is None else 'a'} probe",
+            hint="give probe=, a function of the idempotency key, with in_doubt='probe'",
+        )
+    return policy  # type: ignore[return-value]
+
+
+_warned: set[str] = set()
+
+
+def _warn_outside(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(
+            f"effect {name!r} is called outside a run, and nothing of it is recorded"
+            " (open a run, or give outside_ok=True)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+async def _attempt(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    key: str,
+    attempts: RetryPolicy,
+) -> Any:
+    if attempts.concurrency is None and attempts.timeout is None:
+        return await _call(fn, args, kwargs, key)
+    async with passing(attempts):
+        try:
+            async with asyncio.timeout(attempts.timeout) as limit:
+                return await _call(fn, args, kwargs, key)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimedOut from error
+            raise
+
+
+async def _call(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
+) -> Any:
+    kwargs = _with_key(fn, kwargs, key)
+    if inspect.iscoroutinefunction(fn):
+        return await fn(*args, **kwargs)
+    # A plain function may block, and the loop has other things to do meanwhile.
+    result = await asyncio.to_thread(fn, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _attempt_now(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    key: str,
+    attempts: RetryPolicy,
+) -> Any:
+    kwargs = _with_key(fn, kwargs, key)
+    if attempts.concurrency is None and attempts.timeout is None:
+        return fn(*args, **kwargs)
+    with passing_now(attempts):
+        if attempts.timeout is None:
+            return fn(*args, **kwargs)
+        return call_in_thread(lambda: fn(*args, **kwargs), attempts.timeout, "surehold-step")
+
+
+def call_in_thread(call: Callable[[], Any], seconds: float, name: str) -> Any:
+    """Return the result of *call*, or raise `TimedOut`; a slower call ends by itself."""
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            ended.append((call(), None))
+        except BaseException as error:
+            ended.append((None, error))
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
+    start_thread(thread)
+    thread.join(seconds)
+    if not ended:
+        raise TimedOut
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
+    if "idempotency_key" in kwargs:
+        return kwargs
+    if type(fn) is FunctionType and not fn.__dict__:
+        code = fn.__code__  # of a plain function, for which a signature takes long to make
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        wanted = "idempotency_key" in names[code.co_posonlyargcount :]
+    else:
+        try:
+            wanted = "idempotency_key" in inspect.signature(fn).parameters
+        except (TypeError, ValueError):
+            return kwargs
+    return {**kwargs, "idempotency_key": key} if wanted else kwargs
+
+
+def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """A digest of arguments; of one that cannot be stored, only the type counts."""
+    parts = list(map(_text, args))
+    if kwargs:
+        parts += [name.encode() + b"=" + _text(kwargs[name]) for name in sorted(kwargs)]
+    return digest_of(b"\0".join(parts))
+
+
+def _text(value: Any) -> bytes:
+    try:
+        return encode_tree(value) if _is_short(value) else encode(value)
+    except EncodeError:
+        return f"<{type(value).__qualname__}>".encode()
+
+
+def _is_short(value: Any) -> bool:
+    """True for what most arguments and results are: it needs no weighing."""
+    kind = type(value)
+    if kind is int:
+        return bool(-_LONG < value < _LONG)
+    return value is None or kind is bool or (kind is str and value.isascii())
+
+
+def _came_from(error: Exception, id: str) -> None:
+    """Note on *error* the call it came from; a failed workflow makes that call again."""
+    error.__dict__.setdefault("__surehold_effects__", []).append(id)
+
+
+def _redacted(line: str, hooks: HookManager | None) -> str:
+    """The text after the class in *line*, redacted; empty if redaction is impossible."""
+    return failure_text(line, hooks).partition(": ")[2]
+
+
+def _now() -> str:
+    return encode_tree(datetime.now(UTC))[1:-1].decode()

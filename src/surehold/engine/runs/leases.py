@@ -1,0 +1,194 @@
+"""The lease of a run: acquired at its start, renewed, released at the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from contextvars import ContextVar
+
+from surehold.core.context import during
+from surehold.core.records import Lease
+from surehold.engine.journal import Journal
+from surehold.errors import ConflictError, LeaseHeldError, StorageError, SureholdError
+from surehold.storage.base import Leasing, abandon, start_thread, this_process
+
+logger = logging.getLogger("surehold.leases")
+
+LEASE_SECONDS = 30.0
+"""Seconds that a lease lasts after it was last renewed, as seen from another host."""
+
+
+class GrantedLease:
+    """A lease that a worker took with its claim, renews and releases itself.
+
+    Whoever executes the run within `used` writes under it instead of taking one.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.lost: SureholdError | None = None
+        self.on_lost: Callable[[SureholdError], None] | None = None
+
+    def lose(self, error: SureholdError) -> None:
+        """Tell the execution that another process has the run now; from any thread."""
+        self.lost = error
+        if self.on_lost is not None:
+            self.on_lost(error)
+
+    def used(self) -> AbstractContextManager[None]:
+        """Have the run executed under this lease in the block."""
+        return during(_granted, self)
+
+
+_granted: ContextVar[GrantedLease | None] = ContextVar("surehold_granted", default=None)
+_in_use: set[tuple[str, int]] = set()
+"""Run and epoch of the leases that this process holds, in whichever storage."""
+
+
+class RunLease:
+    """Holds the lease of a run for as long as the block lasts.
+
+    Everything the journal writes to the run meanwhile carries the lease's epoch, so that nothing
+    is appended once another process has taken over. *on_lost* is called from the renewing thread
+    if that happens. On a storage without leases every run is free.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        run_id: str,
+        *,
+        seconds: float = LEASE_SECONDS,
+        on_lost: Callable[[SureholdError], None] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._seconds = seconds
+        self._on_lost = on_lost
+        self._lease: Lease | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._grant: GrantedLease | None = None
+        self.lost: SureholdError | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The number of times the lease was acquired; 0 on a storage without leases."""
+        return self._lease.epoch if self._lease is not None else 0
+
+    def acquire(self) -> RunLease:
+        """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
+        storage = self._journal.storage
+        granted = _granted.get()
+        if granted is not None and granted.lease.run_id == self._run_id:
+            self._grant, granted.on_lost = granted, self._lose
+            self._use(granted.lease)
+            if granted.lost is not None:
+                self._lose(granted.lost)
+        elif isinstance(storage, Leasing):
+            try:
+                self._use(
+                    storage.take_lease(
+                        self._run_id, this_process(), now=time.time(), ttl=self._seconds
+                    )
+                )
+            except LeaseHeldError as error:
+                if error.facts.get("owner") != this_process():
+                    raise
+                raise LeaseHeldError(
+                    f"run {self._run_id!r} is open in this process already",
+                    hint="end it first, or choose another run id",
+                    **error.facts,
+                ) from None
+            except BaseException as error:
+                if not isinstance(error, Exception) and self._lease is None:
+                    self._abandon_taken(storage)
+                raise
+            self._thread = threading.Thread(
+                target=self._renew,
+                args=(storage,),
+                name=f"surehold-lease-{self._run_id[:20]}",
+                daemon=True,
+            )
+            start_thread(self._thread)
+        return self
+
+    def _abandon_taken(self, storage: Leasing) -> None:
+        """Abandon a lease that was stored when Ctrl-C came, and is not known here."""
+        with suppress(Exception):
+            lease = storage.lease_of(self._run_id)
+            if lease is None or lease.owner != this_process():
+                return
+            if (lease.run_id, lease.epoch) not in _in_use:
+                abandon(lease)
+
+    def _use(self, lease: Lease) -> None:
+        self._lease = lease
+        _in_use.add((lease.run_id, lease.epoch))
+        self._journal.invalidate(self._run_id)
+        self._journal.epochs[self._run_id] = lease.epoch
+
+    def release(self) -> None:
+        """Stop renewing and release the lease.
+
+        One that cannot be released, as on a full medium or after Ctrl-C, is free for this process
+        at once, and for others when it expires or the process ends.
+        """
+        self._stop.set()
+        lease = self._lease
+        try:
+            if self._thread is not None and self._thread is not threading.current_thread():
+                with suppress(RuntimeError):  # Ctrl-C came before it was started
+                    self._thread.join()
+            lease = self._lease  # as it was renewed last
+            if lease is not None:
+                self._give_back(lease)
+        except BaseException as error:
+            if lease is not None:
+                abandon(lease)
+            if not isinstance(error, StorageError):
+                raise
+            logger.warning("run %s: its lease was not released: %s", self._run_id, error)
+        finally:
+            self._thread = self._lease = None
+            if lease is not None:
+                _in_use.discard((lease.run_id, lease.epoch))
+                if self._journal.epochs.get(self._run_id) == lease.epoch:
+                    del self._journal.epochs[self._run_id]
+
+    def _give_back(self, lease: Lease) -> None:
+        storage = self._journal.storage
+        if self._grant is not None:
+            self._grant.on_lost = None
+        elif isinstance(storage, Leasing) and self.lost is None:
+            storage.release_lease(lease)
+
+    def _renew(self, storage: Leasing) -> None:
+        while not self._stop.wait(self._seconds / 3):
+            lease = self._lease
+            if lease is None:
+                return
+            try:
+                self._lease = storage.renew_lease(lease, now=time.time(), ttl=self._seconds)
+            except ConflictError as error:
+                self._lose(error)
+                return
+            except SureholdError as error:
+                logger.warning("run %s: its lease was not renewed: %s", self._run_id, error)
+                if time.time() > lease.expires_at:
+                    self._lose(error)
+                    return
+
+    def _lose(self, error: SureholdError) -> None:
+        self.lost = error
+        if self._on_lost is not None:
+            self._on_lost(error)
+
+    def __enter__(self) -> RunLease:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,116 @@
+"""Questions: a run waits for a person, and no process has to wait with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from surehold.core.values import decode, encode
+from surehold.engine.hooks import hide_secrets
+from surehold.engine.runs.effect_log import Answer, Question
+from surehold.engine.runs.effects import to_await
+from surehold.engine.runs.execution import call_context, check_awaited
+from surehold.errors import Interrupted, UsageError
+
+_NOTHING: Any = object()
+
+
+def interrupt(
+    question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
+) -> Coroutine[Any, Any, Any]:
+    """Ask *question*; the answer may come days later and in another process.
+
+    The first time, the run waits: its state is saved, `Interrupted` is raised through the node
+    and out of `execute` or `resume`, and the process is free. ``resume(run_id, answer=...)``, or
+    `surehold.answer` and a resume, start the node again, in which this call now returns the
+    answer; effects before it are not repeated.
+
+    *schema* is a type that the answer must fit: ``bool``, ``Literal["yes", "no"]``, a dataclass,
+    a msgspec Struct or a pydantic model; the answer is converted to it. One that does not fit is
+    refused, and the question stays open. *key* tells questions of one step apart where their
+    order is not fixed. Without an answer *timeout* seconds after it was first asked, this call is
+    a `TimeoutError`, on every replay too; a worker resumes the run then by itself. A step,
+    effect or tool can ask only if it may be repeated: it is called again with the answer.
+    """
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
+    check_awaited("interrupt()", "call surehold.wait_for(event)")
+    return to_await("interrupt()", _ask(question, schema, key, timeout))
+
+
+async def _ask(question: Any, schema: Any, key: str | None, timeout: float | None) -> Any:
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        raise UsageError(
+            "interrupt() needs a run that can be resumed",
+            hint="call it in a node of a graph that has a storage, or in an async workflow",
+        )
+    if not context.repeats:
+        raise UsageError(
+            "interrupt() is called inside a call that must not be made again",
+            hint='ask before the call, or give it in_doubt="retry" (idempotent=True of a tool)',
+        )
+    ledger, spot = recording.ledger, context.spot
+    key = hide_secrets(key, recording.hook_manager)
+    position = context.place(spot.node or "question", key)
+    asked = ledger.find(Question, position)
+    known, problem = ledger.find(Answer, position), ""
+    if known is not None and not (asked is not None and asked.expired):
+        answer, problem = _fitted(decode(bytes(known.value)), schema)
+        if not problem:
+            return answer
+    until = asked.until if asked is not None else timeout and time.time() + timeout
+    given = ledger.given.pop(position, _NOTHING)
+    past = given is _NOTHING and until is not None and until <= time.time()
+    if asked is not None and (asked.expired or past):
+        if not asked.expired:
+            await ledger.write(msgspec.structs.replace(asked, expired=True), spot)
+        raise TimeoutError(f"no answer to {position} came in time")
+    if given is not _NOTHING:
+        answer, problem = _fitted(given, schema)
+        if not problem:
+            await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
+            context.say("run.answered", question=position, node=spot.node)
+            return answer
+        ledger.refused = UsageError(
+            f"the answer to {position} does not fit: {problem}", question=position
+        )
+    asked = Question(
+        id=position,
+        text=msgspec.Raw(encode(question)),
+        schema=_described(schema),
+        problem=problem,
+        until=until,
+    )
+    ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
+    run_id = recording.run_id
+    raise Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
+
+
+def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:
+    """The answer converted to *schema*, or the reason why it does not fit."""
+    if schema is None:
+        return answer, ""
+    if hasattr(schema, "model_validate"):
+        try:
+            return schema.model_validate(answer), ""
+        except ValueError as error:
+            return None, str(error)
+    if isinstance(schema, type) and isinstance(answer, schema):
+        return answer, ""
+    try:
+        return msgspec.convert(answer, schema), ""
+    except msgspec.ValidationError as error:
+        return None, str(error)
+
+
+def _described(schema: Any) -> Any:
+    if schema is None:
+        return None
+    if hasattr(schema, "model_json_schema"):
+        return schema.model_json_schema()
+    return msgspec.json.schema(schema)

@@ -1,0 +1,409 @@
+"""Pending questions, events, timers and effects in doubt, and answers to them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from surehold.config import read_config
+from surehold.core.policy import ANSWERED, QUEUED, describe_schema, validate_answer
+from surehold.core.records import check_free
+from surehold.core.values import decode, encode
+from surehold.engine.commit import append_together
+from surehold.engine.hooks import redacting_hooks
+from surehold.engine.journal import Note, Reader, Request
+from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.runs.effect_log import (
+    Answer,
+    Effect,
+    Entry,
+    Ledger,
+    Question,
+    Timer,
+    in_doubt,
+    read_notes,
+)
+from surehold.errors import ConflictError, NotFoundError, UsageError
+from surehold.storage.base import (
+    Leasing,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    is_live,
+    owner_is_dead,
+)
+
+Target: TypeAlias = CheckpointManager | Storage | str | None
+"""A manager, a storage, its address, or None for the default one."""
+
+_NOTHING: Any = object()
+_TRIES = 16
+"""Attempts to answer a run that is written to meanwhile."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, effect, event or time that a run needs before it can continue."""
+
+    run_id: str
+    id: str
+    """Unique in its run. What an agent inside a run waits for is listed with the id ``RUN/ID``,
+    which begins with the agent's own run."""
+    kind: Literal["question", "effect", "event", "timer"]
+    scope: str
+    step: int
+    node: str
+    name: str = ""
+    """The effect's or the event's name."""
+    question: Any = None
+    schema: Any = None
+    """The JSON Schema of the answers that fit."""
+    problem: str = ""
+    """The reason why the last answer did not fit."""
+    key: str = ""
+    """The effect's idempotency key, to look the call up in the other system."""
+    policy: str = ""
+    began: datetime | None = None
+    until: datetime | None = None
+    """The time at which the wait ends by itself."""
+
+
+def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waiting]:
+    """List what a run, or without a run id every run of the storage, waits for.
+
+    What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
+    that a live process executes, only the events that it waits for are listed. An effect in doubt
+    with ``in_doubt="probe"`` or ``"retry"`` needs no person, and is not: a resume settles it.
+    """
+    with opened(storage) as manager:
+        reader = manager.reader
+        query = RunQuery(run_id=run_id, open=True)
+        if run_id is not None and reader.run(run_id) is None:
+            raise _no_run(run_id)
+        found = [one for run in reader.storage.runs(query) for one in waiting_now(reader, run)]
+        inside = waiting_inside(reader, run_id) if run_id is not None else []
+        return [*found, *(one for one in inside if not _held(reader, one.run_id))]
+
+
+def waiting_now(reader: Reader, run: RunInfo) -> list[Waiting]:
+    """List what a run itself waits for; only events, if a live process executes it."""
+    if not _held(reader, run.run_id):
+        return [*_of_run(reader, run)]
+    if run.status != "waiting":
+        return []
+    return [one for one in _of_run(reader, run) if one.kind == "event"]
+
+
+def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
+    """The unfinished runs of agents inside that run, or inside those."""
+    inside = f"{run_id}."
+    return [
+        run
+        for run in list(reader.storage.runs(RunQuery(open=True)))
+        if run.run_id.startswith(inside)
+        and run.status in ("running", "interrupted", "waiting")
+        and (newest := reader.newest(run)) is not None
+        and f"{newest.metadata.get('parent_run', '')}.".startswith(inside)
+    ]
+
+
+def waiting_inside(reader: Reader, run_id: str) -> list[Waiting]:
+    """List what the agents inside that run wait for, with the ids ``RUN/ID``."""
+    return [outside(waiting) for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
+
+
+def outside(waiting: Waiting) -> Waiting:
+    """The same *waiting* with the id ``RUN/ID``."""
+    return msgspec.structs.replace(waiting, id=f"{waiting.run_id}/{waiting.id}")
+
+
+def questions_of(reader: Reader, run_id: str) -> list[Waiting]:
+    """The open questions of that run itself."""
+    run = reader.run(run_id)
+    found = _of_run(reader, run) if run is not None else ()
+    return [waiting for waiting in found if waiting.kind == "question"]
+
+
+def answer(
+    run_id: str,
+    id: str,
+    value: Any = _NOTHING,
+    *,
+    error: str | None = None,
+    repeat: bool = False,
+    by: str = "",
+    storage: Target = None,
+) -> Waiting:
+    """Settle what a run waits for; a resume then continues. Nothing is executed here.
+
+    *id* is one that `pending` lists, or a name if only one of that name waits in the run itself.
+    Give the *value*: the answer to a question, the value of an event, the outcome of an effect in
+    doubt. Of an effect, give instead the *error* that it failed with, or ``repeat=True`` if it did
+    not happen: it is called once more. A run that a live process executes is a `LeaseHeldError`,
+    unless it waits for an event. Whoever answers second gets a `NotFoundError`. *by* is recorded
+    as the person who answered.
+    """
+    if (value is not _NOTHING) + (error is not None) + repeat != 1:
+        raise UsageError("give one of a value, error= and repeat=True")
+    manager = storage if isinstance(storage, CheckpointManager) else _configured(storage)
+    try:
+        reader = manager.reader
+        for _ in range(_TRIES):
+            run = reader.run(run_id)
+            if run is None:
+                raise _no_run(run_id)
+            run, own = _place(reader, run, id)
+            live = _held(reader, run_id) or _held(reader, run.run_id)
+            note = _wanted(reader, run, own)
+            if live and not (isinstance(note.content, Timer) and note.content.event):
+                check_not_held(reader, run_id)
+                check_not_held(reader, run.run_id)
+            entry = _settled(note.content, value, error, repeat)
+            kind = "answer" if isinstance(entry, Answer) else "effect"
+            told = {"by": by} if by else {}
+            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata=told)
+            try:
+                _append(manager, run, written)
+            except ConflictError:
+                manager.engine.journal.invalidate(run.run_id)
+                continue  # someone wrote meanwhile, perhaps another answer
+            return waiting_of(run.run_id, note)
+        raise ConflictError(f"run {run_id!r} is written to all the time", run_id=run_id)
+    finally:
+        if manager is not storage:
+            manager.close()
+
+
+def _append(manager: CheckpointManager, run: RunInfo, note: Note) -> None:
+    """Append an answer to *run*, and tell queued runs around it, in one commit."""
+    around = _queued_around(manager.reader, run)
+    if not around:
+        manager.append_notes(run.run_id, (note,), head=run.seq)
+        return
+    told = Note(kind=ANSWERED, content={}, metadata={"in": run.run_id})
+    requests = [Request(run_id=run.run_id, notes=(note,), head=run.seq)]
+    requests += [Request(run_id=outer, notes=(told,)) for outer in around]
+    manager.perform(append_together(manager.engine, requests))
+
+
+def _queued_around(reader: Reader, run: RunInfo) -> list[str]:
+    """The runs around an agent's *run*, innermost first, that were queued."""
+    found: list[str] = []
+    inner: RunInfo | None = run
+    while inner is not None and (newest := reader.newest(inner)) is not None:
+        outer = str(newest.metadata.get("parent_run", ""))
+        inner = reader.run(outer) if outer else None
+        queued = RecordQuery(run_id=outer, kind=QUEUED, notes=True, limit=1)
+        if inner is not None and any(reader.storage.headers(queued)):
+            found.append(outer)
+    return found
+
+
+def _configured(storage: Storage | str | None) -> CheckpointManager:
+    """A manager that takes secrets out if `surehold.toml` says so."""
+    redact = read_config(Path.cwd()).redact
+    return CheckpointManager(storage, hook_manager=redacting_hooks() if redact else None)
+
+
+def approve(run_id: str, id: str | None = None, *, storage: Target = None) -> Waiting:
+    """Answer yes to a question of a run: the only one, unless *id* names it."""
+    return _say(run_id, id, True, storage)
+
+
+def reject(
+    run_id: str, id: str | None = None, *, reason: str = "", storage: Target = None
+) -> Waiting:
+    """Answer no to a question of a run: the only one, unless *id* names it."""
+    said = {"approved": False, "reason": reason} if reason else False
+    return _say(run_id, id, said, storage)
+
+
+def resolve(
+    run_id: str,
+    effect: str,
+    outcome: Any = _NOTHING,
+    *,
+    error: str | None = None,
+    repeat: bool = False,
+    storage: Target = None,
+) -> Waiting:
+    """Settle what a run waits for, as `answer` does; its earlier name."""
+    return answer(run_id, effect, outcome, error=error, repeat=repeat, storage=storage)
+
+
+def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
+    with opened(storage) as manager:
+        found = [
+            one
+            for one in pending(run_id, storage=manager)
+            if one.kind == "question" and id in (None, one.id, f"{one.run_id}/{one.id}")
+        ]
+        if len(found) == 1:
+            one = found[0]
+            own = one.id.removeprefix(f"{one.run_id}/")
+            return answer(one.run_id, own, said, storage=manager)
+        there = ", ".join(one.id for one in found)
+        if found:
+            raise UsageError(
+                f"run {run_id!r} asks {len(found)} questions", hint=f"give the id of one: {there}"
+            )
+        which = f" {id}" if id is not None else ""
+        raise NotFoundError(
+            f"run {run_id!r} asks no question{which}",
+            hint="surehold.pending() lists what runs wait for",
+            run_id=run_id,
+        )
+
+
+def _settled(known: Entry, value: Any, error: str | None, repeat: bool) -> Effect | Answer:
+    """The entry that settles *known*."""
+    if isinstance(known, Effect):
+        return _resolved(known, value, error, repeat)
+    if value is _NOTHING:
+        raise UsageError(f"{known.id!r} is no effect", hint="give a value")
+    if isinstance(known, Question):
+        check_fits(known.id, value, known.schema)
+    elif isinstance(known, Timer) and not known.event:
+        raise UsageError(f"{known.id!r} waits for a time", hint="it ends by itself")
+    return Answer(id=known.id, value=msgspec.Raw(encode(value)))
+
+
+def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
+    """The run that *id* belongs to, that one or one inside it, and the id in that run."""
+    inside = _inside(reader, run.run_id) if id.startswith(f"{run.run_id}.") else ()
+    for one in (run, *inside):
+        own = id.removeprefix(f"{one.run_id}/")
+        if own != id:
+            return one, own
+    return run, id
+
+
+def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
+    """Raise a `UsageError` if *answer* does not fit its schema; the node decides."""
+    problem = validate_answer(answer, schema)
+    if problem:
+        raise UsageError(
+            f"the answer to {id} does not fit: {problem}",
+            hint=f"it expects {describe_schema(schema)}{hint}",
+            question=id,
+        )
+
+
+def _resolved(known: Effect, outcome: Any, error: str | None, repeat: bool) -> Effect:
+    if repeat:
+        return msgspec.structs.replace(known, repeat=True)
+    if error is not None:
+        return msgspec.structs.replace(known, done=True, error=("RunError", error))
+    return msgspec.structs.replace(known, done=True, value=msgspec.Raw(encode(outcome)))
+
+
+def open_notes(reader: Reader, run: RunInfo) -> Ledger:
+    """The ledger of the step that a run is in the middle of; it is only read."""
+    ledger = Ledger(_cannot_append, _cannot_append_now)
+    newest = reader.newest(run)
+    if newest is not None:
+        ledger.take(read_notes(reader, newest, run.seq))
+    return ledger
+
+
+def _cannot_append_now(notes: Any) -> None:
+    raise UsageError("this ledger is only read")
+
+
+async def _cannot_append(notes: Any, wait: bool) -> None:
+    _cannot_append_now(notes)
+
+
+def _of_run(reader: Reader, run: RunInfo) -> Iterator[Waiting]:
+    for note in open_notes(reader, run).waiting():
+        yield waiting_of(run.run_id, note)
+
+
+def waiting_of(run_id: str, note: Note) -> Waiting:
+    """The note in the form that people see."""
+    common: dict[str, Any] = {
+        "run_id": run_id,
+        "id": note.content.id,
+        "scope": note.scope,
+        "step": note.step,
+        "node": note.node or "",
+    }
+    if isinstance(note.content, Question):
+        asked = note.content
+        return Waiting(
+            kind="question",
+            question=decode(bytes(asked.text)),
+            schema=asked.schema,
+            problem=asked.problem,
+            until=_moment(asked.until),
+            **common,
+        )
+    if isinstance(note.content, Timer):
+        timer = note.content
+        return Waiting(
+            kind="event" if timer.event else "timer",
+            name=timer.name,
+            until=_moment(timer.until),
+            **common,
+        )
+    known: Effect = note.content
+    return Waiting(
+        kind="effect",
+        name=known.name,
+        key=known.key,
+        policy=known.policy,
+        began=datetime.fromisoformat(known.began).astimezone(UTC) if known.began else None,
+        **common,
+    )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
+    run_id, ledger = run.run_id, open_notes(reader, run)
+    waiting = ledger.waiting()
+    found = [note for note in waiting if note.content.id == id] or [
+        note for note in waiting if getattr(note.content, "name", None) == id
+    ]
+    if len(found) == 1:
+        return found[0]
+    inside = [one.id for one in waiting_inside(reader, run_id)]
+    there = ", ".join([*(note.content.id for note in waiting), *inside]) or "nothing"
+    if found:
+        raise UsageError(
+            f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}"
+        )
+    for note in ledger.effects():
+        if in_doubt(note) and id in (note.content.id, note.content.name):
+            raise UsageError(
+                f"effect {note.content.id} of run {run_id!r} has in_doubt={note.content.policy!r},"
+                " and needs no person",
+                hint="resume the run: that settles it; with in_doubt='ask' it asks you",
+                run_id=run_id,
+            )
+    raise NotFoundError(
+        f"nothing named {id!r} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id
+    )
+
+
+def check_not_held(reader: Reader, run_id: str) -> None:
+    """Raise `LeaseHeldError` if a live process executes the run."""
+    storage = reader.storage
+    lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
+    check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
+
+
+def _held(reader: Reader, run_id: str) -> bool:
+    storage = reader.storage
+    return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
+
+
+def _no_run(run_id: str) -> NotFoundError:
+    return NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)

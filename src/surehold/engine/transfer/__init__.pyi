@@ -1,0 +1,11 @@
+from surehold.engine.transfer import runs as runs
+from surehold.engine.transfer.container import Manifest as Manifest
+from surehold.engine.transfer.container import cannot_write as cannot_write
+from surehold.engine.transfer.encrypt import encrypt_runs as encrypt_runs
+from surehold.engine.transfer.json_form import Style as Style
+from surehold.engine.transfer.json_form import fleet_status as fleet_status
+from surehold.engine.transfer.limits import LIMITS as LIMITS
+from surehold.engine.transfer.limits import UNLIMITED as UNLIMITED
+from surehold.engine.transfer.limits import ImportLimits as ImportLimits
+from surehold.engine.transfer.reseal import Redact as Redact
+from surehold.engine.transfer.runs import json_lines as json_lines

@@ -1,0 +1,68 @@
+"""The records of a run that is read whole while other processes save and prune it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from surehold.core.records import Chain, Record, read_prune_note
+from surehold.engine.journal import Reader
+from surehold.storage.base import RecordQuery, RunInfo
+
+
+class Source:
+    """The records of a run after a seq, with counts of those already read.
+
+    They end with the head that *run* is, or with a newer one if records were erased before they
+    were read: the note that names them is part of it.
+    """
+
+    def __init__(self, reader: Reader, run: RunInfo, *, after: int = 0) -> None:
+        self._reader = reader
+        self._run = run
+        self._after = after
+        self._notes: list[int] = []
+        self._checkpoints: list[int] = []
+        self.encrypted = False
+        self.visible: set[int] = set()
+        self._look()
+
+    @property
+    def hidden(self) -> list[int]:
+        """The seqs of those read that are kept as bases only."""
+        read = sorted(self._notes + self._checkpoints)
+        return [seq for seq in read if seq not in self.visible]
+
+    @property
+    def checkpoints(self) -> int:
+        """The number of visible checkpoints read."""
+        return sum(seq in self.visible for seq in self._checkpoints)
+
+    def __iter__(self) -> Iterator[Record]:
+        chain = Chain(self._after)
+        announced: dict[int, str] = {}
+        first, last = self._after + 1, self._run.seq
+        while True:
+            for record in self._reader.records(self._run.run_id, first, last):
+                header = record.header
+                chain.add(header)
+                if header.frame != "note":
+                    self._checkpoints.append(header.seq)
+                else:
+                    self._notes.append(header.seq)
+                    if header.kind == "prune":
+                        announced |= {gap.last: gap.digest for gap in read_prune_note(record.body)}
+                yield record
+            if chain.seq == last and not chain.unexplained(announced):
+                return
+            run = self._reader.run(self._run.run_id)
+            if run is None or run.seq == last:
+                return
+            first, last = last + 1, run.seq
+            self._look()
+
+    def _look(self) -> None:
+        query = RecordQuery(run_id=self._run.run_id, notes=True)
+        self.visible = set()
+        for header in self._reader.storage.headers(query):
+            self.visible.add(header.seq)
+            self.encrypted = self.encrypted or (header.frame, header.kind) == ("note", "key")

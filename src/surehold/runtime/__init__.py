@@ -1,1 +1,0 @@
-"""Execution on the journal: the state graph, and what is built on it."""

@@ -1,9 +1,0 @@
-from surehold.runtime.agent.agent import Agent as Agent
-from surehold.runtime.agent.agent import BaseAutonomousAgent as BaseAutonomousAgent
-from surehold.runtime.agent.children import Parent as Parent
-from surehold.runtime.agent.children import managers_of as managers_of
-from surehold.runtime.agent.config import AgentConfig as AgentConfig
-from surehold.runtime.agent.config import AutonomousConfig as AutonomousConfig
-from surehold.runtime.agent.result import AgentResult as AgentResult
-from surehold.runtime.agent.resumable import AgentRuns as AgentRuns
-from surehold.runtime.agent.state_mapping import usage_of as usage_of

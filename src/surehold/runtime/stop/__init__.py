@@ -1,7 +1,0 @@
-"""Stop a run: signals, timeouts and requests. The loop then saves it."""
-
-from __future__ import annotations
-
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
