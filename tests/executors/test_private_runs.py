@@ -11,7 +11,7 @@ import pytest
 from tests.executors import private_jobs
 
 from surehold import CheckpointManager, SQLiteStorage
-from surehold.agents.agent import AgentRuns
+from surehold.agents.agent.resumable import AgentRuns
 from surehold.cli.app import main
 from surehold.engine.hooks import redacting_hooks
 from surehold.executors import Worker, cancel, drive, requeue, served_by
