@@ -28,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: .venv/ready ## kill a running job half way, start it again, and see it go on
+demo: .venv/ready ## kill a running job half way, start it again, and see it resume
 	@$(BIN)/surehold demo
 
 test: .venv/ready system ## run all tests that decide right or wrong

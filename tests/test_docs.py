@@ -57,7 +57,7 @@ NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
 NEEDS_A_SERVER = re.compile(r"\b(postgresql|redis|s3|gs|az|cosmos)(\+\w+)?://\w")
 NEED_NOT_RUN = re.compile(
     r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make|docker|python3 -m venv"
-    r"|pg_dump|pg_restore)\b"
+    r"|pg_dump|pg_restore)\b|\. \.venv/bin/activate"
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LANGUAGES = {"python", "console", "bash", "text"}
