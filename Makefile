@@ -3,7 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
+# The system's certificates, if it has any: a company's own authority may be among them.
+CERTS := $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /etc/pki/tls/certs/ca-bundle.crt),UV_SYSTEM_CERTS=true)
+UV := UV_PYTHON_DOWNLOADS=never $(CERTS) $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
 # All but the engines, which are large and have an environment of their own.
