@@ -3,81 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.builders.counting import Counting
 
-from surehold import CheckpointManager, HookManager, MemoryStorage, State, StateManager
+from surehold import CheckpointManager, HookManager, State, StateManager
 from surehold.core.policy.rules import Rules
-from surehold.core.records.lease import Lease, Owner
-from surehold.core.records.record import Header, Record
 from surehold.errors import ConflictError
-from surehold.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage
 
 KEY = bytes(32)
-
-
-class Counting(Storage):
-    """Counts the calls that reach a storage."""
-
-    def __init__(self) -> None:
-        self._inner = MemoryStorage()
-        self.calls: list[str] = []
-
-    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        self.calls.append("append")
-        return self._inner.append(batches)
-
-    def read(
-        self, run_id: str, *, first: int | None = None, last: int | None = None
-    ) -> Iterator[Record]:
-        self.calls.append("read")
-        return self._inner.read(run_id, first=first, last=last)
-
-    def headers(self, query: RecordQuery) -> Iterator[Header]:
-        self.calls.append("headers")
-        return self._inner.headers(query)
-
-    def find(self, id_prefix: str) -> list[Header]:
-        self.calls.append("find")
-        return self._inner.find(id_prefix)
-
-    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
-        self.calls.append("runs")
-        return self._inner.runs(query)
-
-    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
-        self.calls.append("head_and_newest")
-        return self._inner.head_and_newest(run_id, scope)
-
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        self.calls.append("page")
-        return self._inner.page(query, about=about, notes=notes)
-
-    def delete(
-        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
-    ) -> int:
-        self.calls.append("delete")
-        return self._inner.delete(run_id, hide=hide, erase=erase)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-        return self._inner.take_lease(run_id, owner, now=now, ttl=ttl)
-
-    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        return self._inner.renew_lease(lease, now=now, ttl=ttl)
-
-    def release_lease(self, lease: Lease) -> None:
-        self._inner.release_lease(lease)
-
-    def lease_of(self, run_id: str) -> Lease | None:
-        self.calls.append("lease_of")
-        return self._inner.lease_of(run_id)
 
 
 def _hooks() -> HookManager:

@@ -1,0 +1,179 @@
+"""Short paths at every door: the storage calls of a resume, and of a save.
+
+A run is executed once; then, for every append that it made, its process is killed right after
+that append, and the run is resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START
+from langgraph.graph import StateGraph as LangGraph
+from tests.builders.agents import call, turns
+from tests.builders.counting import Counting
+from tests.builders.fleets import manager, team
+
+import surehold
+from surehold import Agent, Fleet, ResilientCheckpointManager, StateGraph, step, workflow
+from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.testing.scripted import ScriptedModel
+
+Execute = Callable[[Counting], None]
+"""Begins the run "r" in a storage, or continues it."""
+
+
+@step(in_doubt="retry")
+def double(number: int) -> int:
+    return 2 * number
+
+
+def loop(storage: Counting) -> None:
+    with surehold.run("r", storage=storage) as run:
+        for number in run.each([1, 2, 3]):
+            run.state[str(number)] = run.call(double, number)
+
+
+def async_loop(storage: Counting) -> None:
+    async def body() -> None:
+        async with surehold.run("r", storage=storage) as run:
+            async for number in run.each([1, 2, 3]):
+                run.state[str(number)] = await run.call(double, number)
+
+    asyncio.run(body())
+
+
+def function(storage: Counting) -> None:
+    @workflow(name="doubles")
+    def doubles() -> list[int]:
+        return [double(number) for number in range(3)]
+
+    doubles.run(run_id="r", storage=storage)
+
+
+def async_function(storage: Counting) -> None:
+    @step(name="double", in_doubt="retry")
+    async def redouble(number: int) -> int:
+        return 2 * number
+
+    @workflow(name="doubles")
+    async def doubles() -> list[int]:
+        return [await redouble(number) for number in range(3)]
+
+    asyncio.run(doubles.run(run_id="r", storage=storage))
+
+
+def graph(storage: Counting) -> None:
+    made = StateGraph("line", storage=storage)
+
+    async def work(state: Any) -> dict[str, Any]:
+        return {"paid": await surehold.effect("pay", int, 1)}
+
+    for node in "abc":
+        made.add_node(node, work)
+    made.add_edge("a", "b")
+    made.add_edge("b", "c")
+    made.set_entry_point("a")
+    made.set_exit_point("c")
+    asyncio.run(made.run(run_id="r"))
+
+
+def agent(storage: Counting) -> None:
+    def look(query: str) -> str:
+        """Look."""
+        return query
+
+    script = turns(call("look", query="a"), call("look", query="b"), "done", plan="none")
+    model = ScriptedModel(script)
+    made = Agent("a", model=model, tools=[look], storage=storage, report=lambda line: None)
+    asyncio.run(made.run("task", run_id="r"))
+
+
+def fleet(storage: Counting) -> None:
+    async def speak(instruction: str) -> str:
+        return "done"
+
+    async def body() -> None:
+        async with Fleet(manager(2), dict.fromkeys(team(), speak), storage=storage) as made:
+            await made.run("task", run_id="r")
+
+    asyncio.run(body())
+
+
+def resilient(storage: Counting) -> None:
+    with ResilientCheckpointManager("r", storage) as made:
+        newest = made.get_latest_checkpoint()
+        storage.calls.clear()
+        if newest is not None:
+            made.restore_checkpoint(newest)
+        for number in range(3):
+            made.memory["number"] = number
+            made.create_checkpoint("routine")
+
+
+class _Values(TypedDict):
+    number: int
+
+
+def thread(storage: Counting) -> None:
+    made = LangGraph(_Values)
+    for before, name in (START, "a"), ("a", "b"), ("b", "c"):
+        made.add_node(name, lambda values: {"number": values["number"] + 1})
+        made.add_edge(before, name)
+    made.add_edge("c", END)
+    config: Any = {"configurable": {"thread_id": "r"}}
+    with SureholdSaver(storage) as saver:
+        compiled = made.compile(checkpointer=saver)
+        begun = storage.has_run("r")
+        storage.calls.clear()
+        compiled.invoke(None if begun else {"number": 0}, config, durability="sync")
+
+
+DOORS = {
+    loop: 3,
+    async_loop: 3,
+    function: 3,
+    async_function: 3,
+    graph: 3,
+    agent: 5,
+    fleet: 5,
+    resilient: 5,
+    thread: 3,
+}
+"""The doors, each with the storage calls that a resume may make before it saves, lease included."""
+
+LONGER: set[Execute] = {*DOORS}
+"""Doors whose resume makes more calls."""
+LOOKS_BESIDE_SAVES: set[Execute] = {function, async_function, resilient}
+"""Doors that look at the storage again after they have saved."""
+
+
+def doors(failing: set[Execute]) -> list[Any]:
+    fails = pytest.mark.xfail(strict=True, raises=AssertionError, reason="not short yet")
+    return [
+        pytest.param(door, marks=[fails] if door in failing else [], id=door.__name__)
+        for door in DOORS
+    ]
+
+
+@pytest.mark.parametrize("execute", doors(LONGER))
+def test_a_resume_is_few_storage_calls_wherever_the_run_was_killed(execute: Execute) -> None:
+    whole = Counting()
+    execute(whole)
+    seen: list[list[str]] = []
+    for appends in range(1, len(whole.appended)):
+        left = whole.killed_after(appends)
+        execute(left)
+        seen.append(left.before_append)
+    longest = max(seen, key=len)
+    assert len(longest) <= DOORS[execute], longest
+
+
+@pytest.mark.parametrize("execute", doors(LOOKS_BESIDE_SAVES))
+def test_a_save_is_one_storage_call(execute: Execute) -> None:
+    whole = Counting()
+    execute(whole)
+    assert {*whole.calls[whole.calls.index("append") :]} <= {"append", "release_lease"}
