@@ -1,8 +1,8 @@
-"""Calls of user code that cannot hang, kill or starve the caller.
+"""Calls of user code that cannot hang or kill the caller.
 
-A plain function runs on a daemon thread of a pool, a coroutine function on the caller's event loop
-or, for a blocking caller, on a private one. A call that does not answer in time is abandoned: it
-may run for ever, but no later call waits for it and no interpreter stays alive because of it.
+A plain function runs on a daemon thread of its own, a coroutine function on the caller's event
+loop or, for a blocking caller, on a private one. A call that does not answer in time is abandoned:
+it may run for ever, but no later call waits for it and no interpreter stays alive because of it.
 """
 
 from __future__ import annotations
@@ -12,255 +12,142 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextvars import Context, copy_context
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from contextvars import copy_context
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import msgspec
 
 from surehold.storage.base import start_thread
 
-_IDLE_SECONDS = 10.0
-"""Seconds that a pool thread waits for more work before it ends."""
-_GRACE_SECONDS = 0.1
-"""Seconds for the private loop to accept a cancellation; after that it is stuck."""
-
-Function = Callable[..., Any]
+T = TypeVar("T")
 
 
 class Call(msgspec.Struct, frozen=True):
     """A function to call, and the time to wait for it."""
 
-    function: Function
+    function: Callable[..., Any]
     args: tuple[Any, ...]
     is_async: bool
     timeout: float
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call: a value, an error, or still pending."""
+    """The outcome of a call: a value, an error, or no answer in time."""
 
     value: Any = None
     error: BaseException | None = None
-    pending: Future[CallOutcome] | asyncio.Future[CallOutcome] | None = None
-    """The call itself, if it was abandoned; it is done when the code at last comes back."""
+    abandoned: bool = False
 
 
 class Calls:
     """Makes calls within their time limits, for blocking and for async callers."""
 
     def __init__(self) -> None:
-        self._renew()
-
-    def _renew(self) -> None:
-        self._pid = os.getpid()
-        self._pool = _Pool()
-        self._loop = _PrivateLoop()
-
-    def _survive_fork(self) -> None:
-        # Threads do not live on in the child, and one of them may have held a lock.
-        if self._pid != os.getpid():
-            self._renew()
+        self._private: _PrivateLoop | None = None
 
     def make(self, call: Call) -> CallOutcome:
         """Make *call* and wait for it."""
-        self._survive_fork()
-        if call.is_async:
-            return self._loop.run(call.function, call.args, call.timeout)
         started = monotonic()
-        future = self._pool.start(call.function, call.args)
         try:
-            outcome = future.result(call.timeout)
-        except TimeoutError:
-            future.cancel()
-            return CallOutcome(pending=future)
-        if inspect.isawaitable(outcome.value):
-            left = call.timeout - (monotonic() - started)
-            return self._loop.run(lambda: outcome.value, (), max(0.0, left))
+            if not call.is_async:
+                outcome = _wait(_on_thread(call), call.timeout)
+                if not inspect.isawaitable(value := outcome.value):
+                    return outcome
+                call = msgspec.structs.replace(call, function=lambda *args: value)
+            private = self._loop()
+            outcome = _wait(private.start(call), call.timeout - (monotonic() - started))
+        except RuntimeError as error:  # the system has no thread left to give
+            return CallOutcome(error=error)
+        if outcome.abandoned:
+            self._private = None  # it may be stuck
         return outcome
+
+    def _loop(self) -> _PrivateLoop:
+        # A thread does not live on in a forked child.
+        if self._private is None or self._private.pid != os.getpid() or self._private.is_closed():
+            self._private = _PrivateLoop()
+        return self._private
 
     async def make_async(self, call: Call) -> CallOutcome:
         """Make *call* and await it. Cancelling the caller abandons the call."""
-        self._survive_fork()
-        started = monotonic()
-        if call.is_async:
-            outcome = await _await_outcome(
-                asyncio.ensure_future(_guarded(call.function, call.args)), call.timeout
-            )
-        else:
-            future = self._pool.start(call.function, call.args)
-            outcome = await _await_outcome(asyncio.wrap_future(future), call.timeout)
-            if outcome.pending is not None:
-                return CallOutcome(pending=future)
-            if inspect.isawaitable(outcome.value):
-                left = call.timeout - (monotonic() - started)
-                task = asyncio.ensure_future(_guarded(lambda value: value, (outcome.value,)))
-                outcome = await _await_outcome(task, max(0.0, left))
+        task = asyncio.ensure_future(_made(call))
+        try:
+            await asyncio.wait({task}, timeout=call.timeout)
+        finally:
+            if not task.done():
+                task.cancel()
+        if not task.done():
+            return CallOutcome(abandoned=True)
+        outcome = CallOutcome(error=CancelledError()) if task.cancelled() else task.result()
         if isinstance(outcome.error, KeyboardInterrupt) and call.is_async:
             # On the caller's own thread this is its user's Ctrl-C and not the handler's doing.
             raise outcome.error
         return outcome
 
 
-async def _await_outcome(future: asyncio.Future[CallOutcome], timeout: float) -> CallOutcome:
-    try:
-        await asyncio.wait({future}, timeout=timeout)
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
-    if future.cancelled():
-        return CallOutcome(error=asyncio.CancelledError())
-    if future.done():
-        return future.result()
-    future.cancel()
-    return CallOutcome(pending=future)
-
-
-async def _guarded(function: Function, args: tuple[Any, ...]) -> CallOutcome:
+async def _made(call: Call) -> CallOutcome:
     # A SystemExit that reaches a task would stop the whole event loop.
     try:
-        return CallOutcome(await function(*args))
+        if call.is_async:
+            return CallOutcome(await call.function(*call.args))
+        outcome = await asyncio.wrap_future(_on_thread(call))
+        awaitable = inspect.isawaitable(outcome.value)
+        return CallOutcome(await outcome.value) if awaitable else outcome
     except BaseException as error:
         return CallOutcome(error=error)
 
 
-class _Pool:
-    """Daemon threads, one for each call at work, that end when there are none."""
+def _on_thread(call: Call) -> Future[CallOutcome]:
+    future: Future[CallOutcome] = Future()
+    future.set_running_or_notify_cancel()
+    context = copy_context()
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-
-    def start(self, function: Function, args: tuple[Any, ...]) -> Future[CallOutcome]:
-        future: Future[CallOutcome] = Future()
-        job = _Job(future, copy_context(), function, args)
-        worker = self._rested()
-        if worker is None:
-            worker = _Worker(self._lock, self._idle)
-            try:
-                start_thread(worker)
-            except RuntimeError as error:  # the system has no thread left to give
-                future.set_result(CallOutcome(error=error))
-                return future
-        worker.inbox.put(job)
-        return future
-
-    def _rested(self) -> _Worker | None:
-        with self._lock:
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.is_alive():
-                    return worker
-        return None
-
-
-class _Job(NamedTuple):
-    future: Future[CallOutcome]
-    context: Context
-    function: Function
-    args: tuple[Any, ...]
-
-    def run(self) -> None:
-        if not self.future.set_running_or_notify_cancel():
-            return
+    def run() -> None:
         try:
-            outcome = CallOutcome(self.context.run(self.function, *self.args))
+            outcome = CallOutcome(context.run(call.function, *call.args))
         except BaseException as error:
             outcome = CallOutcome(error=error)
-        self.future.set_result(outcome)
+        future.set_result(outcome)
+
+    start_thread(threading.Thread(target=run, name="surehold-hook", daemon=True))
+    return future
 
 
-class _Worker(threading.Thread):
-    def __init__(self, lock: threading.Lock, idle: list[_Worker]) -> None:
-        super().__init__(name="surehold-hook", daemon=True)
-        self.inbox: SimpleQueue[_Job] = SimpleQueue()
-        self._lock = lock
-        self._idle = idle
-
-    def run(self) -> None:
-        self.inbox.get().run()
-        while True:
-            with self._lock:
-                self._idle.append(self)
-            try:
-                job = self.inbox.get(timeout=_IDLE_SECONDS)
-            except Empty:
-                with self._lock:
-                    if self in self._idle:
-                        self._idle.remove(self)
-                        return
-                # It was taken from the list in this very moment: its job is on the way.
-                job = self.inbox.get()
-            job.run()
-            # What was called must not be kept alive by an idle thread.
-            del job
+def _wait(future: Future[CallOutcome], timeout: float) -> CallOutcome:
+    try:
+        return future.result(timeout)
+    except TimeoutError:
+        future.cancel()
+        return CallOutcome(abandoned=True)
+    except CancelledError as error:
+        return CallOutcome(error=error)
 
 
 class _PrivateLoop:
-    """One event loop on a daemon thread, started on first use, replaced when stuck."""
+    """An event loop on a daemon thread; dropping the object ends it after its tasks."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, function: Function, args: tuple[Any, ...], timeout: float) -> CallOutcome:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(
+            target=_run_for_ever, args=(self._loop,), name="surehold-hook-loop", daemon=True
+        )
         try:
-            loop = self._current()
-        except RuntimeError as error:  # the system has no thread left to give
-            return CallOutcome(error=error)
-        future: Future[CallOutcome] = Future()
-        context = copy_context()
-        tasks: list[asyncio.Task[CallOutcome]] = []
+            start_thread(thread)
+        except BaseException:
+            self._loop.close()
+            raise
+        weakref.finalize(self, _retire, self._loop).atexit = False
 
-        def begin() -> None:
-            task = loop.create_task(_guarded(function, args), context=context)
-            task.add_done_callback(finish)
-            tasks.append(task)
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
 
-        def finish(task: asyncio.Task[CallOutcome]) -> None:
-            ended = (
-                CallOutcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
-            )
-            future.set_result(ended)
-
-        _ask(loop, begin)
-        try:
-            return future.result(timeout)
-        except TimeoutError:
-            accepted = threading.Event()
-
-            def cancel() -> None:
-                accepted.set()
-                tasks[0].cancel()
-
-            if not (_ask(loop, cancel) and accepted.wait(_GRACE_SECONDS)):
-                self._give_up(loop)
-            return CallOutcome(pending=future)
-
-    def _current(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._loop.is_closed():
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=_run_for_ever, args=(loop,), name="surehold-hook-loop", daemon=True
-                )
-                try:
-                    thread.start()
-                except RuntimeError:
-                    loop.close()
-                    raise
-                self._loop = loop
-                weakref.finalize(self, _retire, loop).atexit = False
-            return self._loop
-
-    def _give_up(self, stuck: asyncio.AbstractEventLoop) -> None:
-        with self._lock:
-            if self._loop is stuck:
-                self._loop = None
-        _retire(stuck)
+    def start(self, call: Call) -> Future[CallOutcome]:
+        return _begin(_made(msgspec.structs.replace(call, is_async=True)), self._loop)
 
 
 def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
@@ -271,25 +158,18 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _retire(loop: asyncio.AbstractEventLoop) -> None:
-    """Let *loop* end once everything on it has."""
+    async def stop() -> None:
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+        loop.stop()
 
-    def begin() -> None:
-        others = asyncio.all_tasks(loop)
-
-        async def stop() -> None:
-            if others:
-                await asyncio.wait(others)
-            loop.stop()
-
-        loop.create_task(stop())
-
-    _ask(loop, begin)
+    with suppress(RuntimeError):
+        _begin(stop(), loop)
 
 
-def _ask(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
-    """Have *loop* call *callback*; False if a handler has closed the loop."""
+def _begin(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
     try:
-        loop.call_soon_threadsafe(callback)
-    except RuntimeError:
-        return False
-    return True
+        return asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # a handler has closed the loop
+        work.close()
+        raise

@@ -21,8 +21,8 @@ import msgspec
 from surehold.engine.hooks.calls import CallOutcome
 from surehold.errors import UsageError, VetoError
 
-HANGING_LIMIT = 8
-"""A handler with so many abandoned calls that still hang is passed over until one comes back."""
+MOST_SILENT_CALLS = 8
+"""A handler that does not answer so many times in a row is not called again."""
 
 S = TypeVar("S")
 
@@ -36,7 +36,6 @@ class HookEvent(StrEnum):
     POST_AGENT_LOOP = "post_agent_loop"
     PRE_SPECIALIST_INVOKE = "pre_specialist_invoke"
     POST_SPECIALIST_INVOKE = "post_specialist_invoke"
-    PRE_PERMISSION_CHECK = "pre_permission_check"
     POST_PERMISSION_CHECK = "post_permission_check"
     PRE_CHECKPOINT_SAVE = "pre_checkpoint_save"
     POST_CHECKPOINT_SAVE = "post_checkpoint_save"
@@ -46,10 +45,6 @@ class HookEvent(StrEnum):
     POST_INTERRUPT = "post_interrupt"
     PRE_PLAN_GENERATION = "pre_plan_generation"
     POST_PLAN_GENERATION = "post_plan_generation"
-    PRE_MEMORY_SAVE = "pre_memory_save"
-    POST_MEMORY_SAVE = "post_memory_save"
-    PRE_MEMORY_LOAD = "pre_memory_load"
-    POST_MEMORY_LOAD = "post_memory_load"
     PRE_RESUME = "pre_resume"
     POST_RESUME = "post_resume"
     PRE_FORK = "pre_fork"
@@ -178,10 +173,10 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(
     outcome: CallOutcome | None, event: HookEvent, timeout: float, state: object = None
 ) -> Verdict:
-    """Judge a handler's answer; an outcome of None means that the handler is stuck."""
+    """Judge a handler's answer; an outcome of None means that it was not called."""
     if outcome is None:
-        return _failed("stuck", f"passed over, as {HANGING_LIMIT} earlier calls still hang")
-    if outcome.pending is not None:
+        return _failed("stuck", f"not called, as it gave no answer {MOST_SILENT_CALLS} times")
+    if outcome.abandoned:
         text = f"no answer within {timeout:g} s"
         return _failed("timeout", text, TimeoutError(text))
     if outcome.error is not None:

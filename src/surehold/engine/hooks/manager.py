@@ -18,7 +18,7 @@ import msgspec
 from surehold.core.driving import drive, drive_async
 from surehold.engine.hooks.calls import Call, CallOutcome, Calls
 from surehold.engine.hooks.events import (
-    HANGING_LIMIT,
+    MOST_SILENT_CALLS,
     Handler,
     Hook,
     HookContext,
@@ -48,17 +48,10 @@ class _Handler:
             type(function).__call__
         )
         self.required = getattr(given, "required", False) is True
-        self.hanging: list[Any] = []
+        self.silent = 0
         self.told: set[str] = set()
         self.calls = self.successes = self.failures = self.timeouts = self.vetoes = 0
         self.total_ms = self.max_ms = 0.0
-
-    def is_stuck(self) -> bool:
-        """True if too many of its abandoned calls have not returned."""
-        if len(self.hanging) < HANGING_LIMIT:
-            return False
-        self.hanging = [call for call in self.hanging if not _has_ended(call)]
-        return len(self.hanging) >= HANGING_LIMIT
 
     def count(self, result: HookResult, kind: str) -> None:
         self.calls += 1
@@ -82,11 +75,6 @@ class _Handler:
         }
 
 
-def _has_ended(call: Any) -> bool:
-    # A task whose loop was closed under it never gets to say that it is done.
-    return call.done() or (hasattr(call, "get_loop") and call.get_loop().is_closed())
-
-
 class _Registration(msgspec.Struct, frozen=True):
     handler: _Handler
     priority: HookPriority
@@ -97,9 +85,10 @@ class HookManager:
     """Knows the handlers of every event and runs them, in order, within their time.
 
     Whatever a handler does short of a veto (it raises, hangs, fails, ends its thread) is counted,
-    logged once per handler and kind of failure (`surehold.hooks`), and changes nothing. *on_error*
-    is called with each such error and the context. An async handler that blocks without awaiting
-    cannot be interrupted when it runs on the caller's own event loop.
+    logged once per handler and kind of failure (`surehold.hooks`), and changes nothing. A handler
+    that gives no answer eight times in a row is not called again unless it is `required` or
+    registered anew. *on_error* is called with each such error and the context. An async handler
+    that blocks without awaiting cannot be interrupted when it runs on the caller's own event loop.
 
     >>> manager = HookManager()
     >>> manager.register("post_checkpoint_save", lambda context: print(context.data["step_number"]))
@@ -181,8 +170,7 @@ class HookManager:
             if kept:
                 self._registered[event] = kept
             used = {r.handler for rs in self._registered.values() for r in rs}
-            # One that still hangs stays known, or registering it again would forget that.
-            self._handlers = [h for h in self._handlers if h in used or h.hanging]
+            self._handlers = [h for h in self._handlers if h in used]
         return len(before) - len(kept)
 
     def has(self, event: HookEvent) -> bool:
@@ -296,14 +284,12 @@ class HookManager:
     def _attempt(
         self, handler: _Handler, args: tuple[Any, ...], timeout: float
     ) -> Generator[Call, CallOutcome, CallOutcome | None]:
-        """Call *handler* unless it is stuck, which gives None."""
-        with self._lock:
-            if handler.is_stuck():
-                return None
+        """Call *handler* unless it is given up, which gives None."""
+        if handler.silent >= MOST_SILENT_CALLS and not handler.required:
+            return None
         outcome = yield Call(handler.function, args, handler.is_async, timeout)
-        if outcome.pending is not None:
-            with self._lock:
-                handler.hanging.append(outcome.pending)
+        with self._lock:
+            handler.silent = handler.silent + 1 if outcome.abandoned else 0
         return outcome
 
     def _report(
@@ -315,7 +301,7 @@ class HookManager:
             return
         error = verdict.error or RuntimeError(verdict.result.error)
         outcome = yield from self._attempt(listener, (error, context), self._timeout)
-        if outcome is None or outcome.pending is not None or outcome.error is not None:
+        if outcome is None or outcome.abandoned or outcome.error is not None:
             self._log(
                 listener, judge(outcome, context.event_type, self._timeout), context.event_type
             )
