@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage e2e browser screens peers lint types web docs bench proof lock clean system
+.PHONY: help demo test coverage e2e browser screens peers lint types web docs dist bench proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -74,6 +74,16 @@ web: .venv/ready build/web/ready ## check the types of the page's scripts, and t
 docs: .venv/ready ## build the documentation, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+# The wheel is tried where nothing but it and what it depends on is installed.
+dist: .venv/ready ## build wheel and source distribution into dist, check them, and try the wheel
+	@rm -rf dist build/dist && mkdir -p build/dist
+	@$(BIN)/python -m hatchling build -d dist
+	@$(BIN)/python tests/dist/check.py dist
+	@$(UV) venv --quiet --python $(BIN)/python build/dist/env
+	@$(UV) pip install --quiet --python build/dist/env/bin/python dist/*.whl
+	@cd build/dist && env -i HOME="$$PWD" PATH="$$PWD/env/bin:/usr/bin:/bin" sh -ec \
+		'surehold --version; surehold demo >demo.txt; grep resumed demo.txt; python ../../tests/dist/first_use.py'
 
 # A clock decides here, so each figure has several tries. Less: make bench BENCH="size graph"
 bench: .venv/ready .venv-bench/ready system ## measure, beside other libraries doing the same work
