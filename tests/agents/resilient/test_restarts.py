@@ -154,22 +154,22 @@ def test_a_lease_is_renewed_by_saves_and_taken_back_after_it_lapsed(tmp_path: Pa
         manager.create_checkpoint()
         now = [1_000_000.0]
         journal = manager.engine.journal
-        journal.epochs.clear()
         lease = AgentLease(journal, "agent-4", lambda: now[0])
         lease.acquire()
-        first = journal.epochs["agent-4"]
+        first = lease.epoch
+        assert first is not None
         now[0] += 20
         lease.acquire()
-        assert journal.epochs["agent-4"] == first, "renewed"
+        assert lease.epoch == first, "renewed"
         now[0] += 3600
         other = AgentLease(journal, "agent-4", lambda: now[0])
         other.acquire()
-        assert journal.epochs["agent-4"] == first + 1
+        assert other.epoch == first + 1
         other.release()
         lease.acquire()
-        assert journal.epochs["agent-4"] == first + 2, "taken again"
+        assert lease.epoch == first + 2, "taken again"
         lease.release()
-        assert "agent-4" not in journal.epochs
+        assert lease.epoch is None
 
 
 # Operations

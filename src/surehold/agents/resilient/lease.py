@@ -39,13 +39,15 @@ class AgentLease:
             )
         except LeaseHeldError as error:
             self._lease = None
-            self._journal.epochs.pop(self._run_id, None)
             if error.owner != this_process():
                 raise
         except StorageError:
             return  # the save meets the same medium, and its policy decides
-        else:
-            self._journal.epochs[self._run_id] = self._lease.epoch
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch to save under; None without leases, or if another manager here has it."""
+        return self._lease.epoch if self._lease is not None else None
 
     def _renewed(self, storage: Leasing, now: float) -> Lease | None:
         if self._lease is None:
@@ -59,7 +61,6 @@ class AgentLease:
     def lose(self) -> None:
         """Forget the lease: somebody else saved for the agent."""
         self._lease = None
-        self._journal.epochs.pop(self._run_id, None)
 
     def release(self) -> None:
         """Let others save for the agent."""

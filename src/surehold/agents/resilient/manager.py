@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -230,13 +229,23 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         sound = [one for one in complete if since is None or one.step < since]
         return next((header.id for header in sound or complete), None)
 
-    def append_notes(self, run_id: str, notes: Sequence[Note], head: int | None = None) -> None:
+    def append_notes(
+        self,
+        run_id: str,
+        notes: Sequence[Note],
+        head: int | None = None,
+        *,
+        epoch: int | None = None,
+    ) -> None:
         """Append notes to a run; a failure is raised whatever the policy for checkpoints."""
         if run_id != self.agent_id:
-            return super().append_notes(run_id, notes, head)
+            return super().append_notes(run_id, notes, head, epoch=epoch)
+
+        def append() -> None:
+            CheckpointManager.append_notes(self, run_id, notes, head, epoch=self._lease.epoch)
+
         with self._lock:
             self._lease.acquire()
-            append = partial(CheckpointManager.append_notes, self, run_id, notes, head)
             return self._after_conflict(append)
 
     def close(self) -> None:
@@ -295,7 +304,15 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             )
             pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
             return self.perform(
-                save_draft(self.engine, draft, state, force=True, notes=beside, notes_for=pins)
+                save_draft(
+                    self.engine,
+                    draft,
+                    state,
+                    force=True,
+                    notes=beside,
+                    notes_for=pins,
+                    epoch=self._lease.epoch,
+                )
             )
 
         self._lease.acquire()

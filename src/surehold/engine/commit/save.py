@@ -87,13 +87,15 @@ def save_draft(
     notes_for: Callable[[Header], Sequence[Note]] | None = None,
     new_run: bool = False,
     asked: bool = False,
+    epoch: int | None = None,
 ) -> Steps[Header | None]:
     """Save a draft and notes in one commit; None if a failure was only warned of.
 
     *notes_for* adds notes when the checkpoint's turn has come, and may be asked again.
     Hooks are shown *state*, or one made from the draft, before and after; not before if they were
     *asked* already. With *new_run* the run must not exist yet, and retention drops nothing: what
-    it was forked from stays until someone saves.
+    it was forked from stays until someone saves. *epoch* is that of the lease of whoever holds
+    the run.
     """
     started = time.perf_counter()
     shown = state if asked else None
@@ -114,6 +116,7 @@ def save_draft(
         notes_for=notes_for,
         hide=retention.hide if retention.active and not new_run else None,
         new_run=new_run,
+        epoch=epoch,
     )
     stored: Outcome | None
     try:
@@ -134,7 +137,7 @@ def save_draft(
         if engine.missed:
             engine.missed.pop(run_id, None)
         if retention.active:
-            yield from _retain(engine, stored)
+            yield from _retain(engine, stored, epoch)
     if shown is not None and engine.hears(HookEvent.POST_CHECKPOINT_SAVE):
         data = {**header_data(header), "state": shown, "duration_ms": seconds * 1000}
         yield from fire(engine, HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
@@ -234,13 +237,18 @@ def _failed(engine: Engine, request: Request, error: SureholdError) -> Steps[Out
 
 
 def append_notes(
-    engine: Engine, run_id: str, notes: Sequence[Note], head: int | None = None
+    engine: Engine,
+    run_id: str,
+    notes: Sequence[Note],
+    head: int | None = None,
+    epoch: int | None = None,
 ) -> Steps[None]:
     """Append notes in one batch, or raise; with ``warn``, the error says `WARNED`.
 
-    With *head*, only if that is the run's newest record, else a `ConflictError`.
+    With *head*, only if that is the run's newest record, else a `ConflictError`. *epoch* is that
+    of the lease of whoever holds the run.
     """
-    request = Request(run_id=run_id, notes=notes, head=head)
+    request = Request(run_id=run_id, notes=notes, head=head, epoch=epoch)
     try:
         stored: Outcome = yield Commit(request)
         if stored.error is not None:
@@ -253,20 +261,21 @@ def append_notes(
             raise
 
 
-def _retain(engine: Engine, stored: Outcome) -> Steps[None]:
+def _retain(engine: Engine, stored: Outcome, epoch: int | None) -> Steps[None]:
     """Count what retention hid with a save, and free the space now and then."""
     if stored.hidden:
         engine.metrics.pruned(sum(map(len, stored.hidden.values())))
     engine.retention.saved(stored)
     for run_id in engine.retention.runs_to_erase():
+        saved = stored.header is not None and run_id == stored.header.run_id
         try:
-            yield from erase(engine, run_id)
+            yield from erase(engine, run_id, epoch if saved else None)
         except SureholdError as error:
             # The save that led to it is stored, whatever becomes of this.
             logger.warning("run %s: what retention dropped was not freed: %s", run_id, error)
 
 
-def erase(engine: Engine, run_id: str) -> Steps[int]:
+def erase(engine: Engine, run_id: str, epoch: int | None = None) -> Steps[int]:
     """Free what was hidden: a note that names it, then the records, or an empty run.
 
     Returns the number of stored bytes. A failure is no failed save, and is raised as it is.
@@ -277,7 +286,7 @@ def erase(engine: Engine, run_id: str) -> Steps[int]:
         plan: Erasure | None = yield Work(lambda: engine.retention.plan_erasure(run_id))
         if plan is None:
             return 0
-        stored: Outcome = yield Commit(plan.request(run_id))
+        stored: Outcome = yield Commit(plan.request(run_id, epoch))
         if isinstance(stored.error, ConflictError):
             continue  # the run was continued meanwhile, perhaps from what was to go
         if stored.error is not None:

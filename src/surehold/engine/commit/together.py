@@ -19,11 +19,13 @@ def save_together(
     requests: Sequence[tuple[Request, Saveable | None]],
     last: CheckpointDraft,
     intent: Note,
+    epoch: int | None = None,
 ) -> Steps[Header]:
     """Store what the requests ask for and the checkpoint *last*, all or none.
 
     On a storage that is not `Atomic`, *intent* is appended to the run of *last* first, then the
-    requests, then *last*: it alone decides whether the others count. Returns its header.
+    requests, then *last*: it alone decides whether the others count. *epoch* is that of a lease of
+    its run. Returns its header.
     """
     asked: list[tuple[Request, Saveable | None]] = []
     for request, state in requests:
@@ -31,12 +33,12 @@ def save_together(
         if request.draft is not None:
             request.draft, seen = yield from ask_hooks(engine, request.draft, state)
         asked.append((request, seen))
-    record = Request(run_id=last.place.run_id, draft=last, force=True)
+    record = Request(run_id=last.place.run_id, draft=last, force=True, epoch=epoch)
     members = [request for request, _ in asked]
     if isinstance(engine.storage, Atomic):
         outcomes = yield from _commit(engine, [*members, record])
     else:
-        yield from _commit(engine, [Request(run_id=record.run_id, notes=(intent,))])
+        yield from _commit(engine, [Request(run_id=record.run_id, notes=(intent,), epoch=epoch)])
         outcomes = yield from _commit(engine, members)
         outcomes += yield from _commit(engine, [record])
     for (_, state), (_, seen), outcome in zip(requests, asked, outcomes, strict=False):

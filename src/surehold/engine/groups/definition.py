@@ -99,10 +99,11 @@ class Group(Closing):
         reached *at_step* a `ConflictError`; both name the members.
         """
         given = {_run_of(state): state for state in states}
-        with self._alone():  # first: it may take back what is the newest of a member
+        with self._alone() as epoch:  # first: it may take back what is the newest of a member
             members = self._resolved(given)
             newest = {run_id: self._newest(run_id) for run_id in members if run_id not in given}
-            return self._take(members, given, newest, self._steps(given, newest, at_step))
+            steps = self._steps(given, newest, at_step)
+            return self._take(members, given, newest, steps, epoch)
 
     def checkpoints(self) -> list[GroupCheckpoint]:
         """The group's checkpoints, newest first."""
@@ -245,6 +246,7 @@ class Group(Closing):
         given: dict[str, Saveable],
         newest: dict[str, Header | None],
         steps: dict[str, int],
+        epoch: int | None,
     ) -> GroupCheckpoint:
         for _ in range(_TRIES):
             requests: list[tuple[Request, Saveable | None]] = []
@@ -276,7 +278,7 @@ class Group(Closing):
             draft = msgspec.structs.replace(draft_of(record), id=record_id)
             try:
                 made = self.manager.perform(
-                    save_together(self.manager.engine, requests, draft, note)
+                    save_together(self.manager.engine, requests, draft, note, epoch)
                 )
             except ConflictError:
                 if given:
@@ -303,19 +305,20 @@ class Group(Closing):
         return mark_note(header, "pin", content={"on": on, "group": self.name})
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Hold the group's run where a crash could leave a checkpoint half taken."""
-        storage, journal = self.manager.storage, self.manager.engine.journal
+    def _alone(self) -> Iterator[int | None]:
+        """Hold the group's run where a crash could leave a checkpoint half taken.
+
+        Gives the epoch of its lease.
+        """
+        storage = self.manager.storage
         if isinstance(storage, Atomic) or not isinstance(storage, Leasing):
-            yield
+            yield None
             return
         lease = self._wait_for_lease(storage)
-        journal.epochs[self._run_id] = lease.epoch
         try:
             self._take_back()
-            yield
+            yield lease.epoch
         finally:
-            del journal.epochs[self._run_id]
             storage.release_lease(lease)
 
     def _wait_for_lease(self, storage: Leasing) -> Lease:

@@ -22,7 +22,7 @@ from surehold.engine.journal.reader import LIGHTEST_DELTA, Loaded, Reader
 from surehold.engine.journal.requests import Outcome, Request
 from surehold.engine.journal.unconfirmed import UnconfirmedAppends
 from surehold.errors import ConflictError, CorruptError, EncodeError, SureholdError
-from surehold.storage.base import Atomic, Batch, RunInfo, Storage
+from surehold.storage.base import Atomic, Batch, Leasing, RunInfo, Storage
 
 if TYPE_CHECKING:
     from surehold.engine.journal.redacting import Redacting
@@ -97,8 +97,6 @@ class Journal:
     ) -> None:
         self.storage = storage
         self.reader = Reader(storage, sealer)
-        self.epochs: dict[str, int] = {}
-        """The epochs of the leases that this process holds, by run."""
         self._sealer = sealer
         self._clock = clock
         self._redacting = redacting
@@ -192,6 +190,11 @@ class Journal:
 
     def _settle(self, request: Request, conflict: ConflictError, group: _Group) -> Outcome:
         """Take back what was prepared for a refused request; try again if possible."""
+        if self._is_stale(request):
+            # Another holder of the run, perhaps one that writes here as well, continues it.
+            group.before.pop(request.run_id, None)
+            self.invalidate(request.run_id)
+            return Outcome(error=conflict)
         # Once a request of the run was tried again, the cursor is at the head.
         cursor = group.before.pop(request.run_id, None)
         if cursor is not None and not cursor.seq and not request.new_run:
@@ -209,6 +212,13 @@ class Journal:
             self.invalidate(request.run_id)
             return Outcome(error=conflict)
         return self._again(request, conflict, group.batches, at_head=cursor is None)
+
+    def _is_stale(self, request: Request) -> bool:
+        """Return True if the run has a later lease than the one that the request names."""
+        if request.epoch is None or not isinstance(self.storage, Leasing):
+            return False
+        lease = self.storage.lease_of(request.run_id)
+        return lease is not None and lease.epoch > request.epoch
 
     def _again(
         self, request: Request, conflict: ConflictError, sent: list[Batch], *, at_head: bool
@@ -275,7 +285,7 @@ class Journal:
         if request.draft is not None:
             return request.draft.branching is not None
         marks_only = all(note.kind in _MARKS or note.parent for note in request.notes)
-        return marks_only and request.run_id not in self.epochs
+        return marks_only and request.epoch is None
 
     def _move(self, request: Request, conflict: ConflictError) -> bool:
         """Move the cursor to the run's head; False if a relevant checkpoint came between."""
@@ -360,8 +370,14 @@ class Journal:
             for other, seqs in request.hide(outcome.header).items():
                 hide.setdefault(other, []).extend(seqs)
         outcome.hidden = hide
-        epoch, own = self.epochs.get(run_id), tuple(hide.get(run_id, ()))
-        group.batches.append(Batch(run_id=run_id, records=tuple(records), epoch=epoch, hide=own))
+        group.batches.append(
+            Batch(
+                run_id=run_id,
+                records=tuple(records),
+                epoch=request.epoch,
+                hide=tuple(hide.get(run_id, ())),
+            )
+        )
         group.owners.append(owner)
         for other, seqs in hide.items():
             if other != run_id and seqs:
@@ -391,7 +407,7 @@ class Journal:
             cursor.bases[scope] = base
             return
         if self._sealer.keys is not None:
-            self._give_key(cursor, run_id, place.name, group, records)
+            self._give_key(cursor, request, place.name, group, records)
         name = place.name or cursor.name
         extra = draft.extra(state is not None) if draft.extra is not None else None
         text = checkpoint_body(draft.form, state, content.patch, extra, content.written)
@@ -418,7 +434,7 @@ class Journal:
             fingerprint=draft.fingerprint,
             schema=schema,
             size=content.after.size,
-            epoch=self.epochs.get(run_id, 0),
+            epoch=request.epoch or 0,
             prev=cursor.digest,
         )
         header = self._write(cursor, group, records, header, text)
@@ -464,7 +480,7 @@ class Journal:
                     self._unconfirmed,
                     group.unsent,
                     known_id=self._known.get((run_id, scope)),
-                    held=run_id in self.epochs,
+                    held=request.epoch is not None,
                 )
         if base is None or base.form != draft.form or draft.force_keyframe:
             state, after = whole(values, draft.natures)
@@ -490,7 +506,7 @@ class Journal:
         run_id, notes = request.run_id, request.notes
         encrypts = request.draft is None and self._sealer.keys is not None
         if encrypts and any(note.kind not in CLEAR_NOTES for note in notes):
-            self._give_key(cursor, run_id, notes[0].name, group, records)
+            self._give_key(cursor, request, notes[0].name, group, records)
         for note in notes:
             text = msgspec.json.encode(note.content)
             if self._redacting is not None:
@@ -509,15 +525,16 @@ class Journal:
                 kind=note.kind,
                 tags=note.tags,
                 metadata=note.metadata,
-                epoch=self.epochs.get(run_id, 0),
+                epoch=request.epoch or 0,
                 prev=cursor.digest,
             )
             self._write(cursor, group, records, header, text)
 
     def _give_key(
-        self, cursor: Cursor, run_id: str, name: str, group: _Group, records: list[Record]
+        self, cursor: Cursor, request: Request, name: str, group: _Group, records: list[Record]
     ) -> None:
         """Begin with the note that keeps the run's key, if it is to have one and has none."""
+        run_id = request.run_id
         text = self._sealer.new_key(run_id)
         if text is not None:
             header = Header(
@@ -528,7 +545,7 @@ class Journal:
                 saved_at=self._clock(),
                 name=name or cursor.name,
                 kind="key",
-                epoch=self.epochs.get(run_id, 0),
+                epoch=request.epoch or 0,
                 prev=cursor.digest,
             )
             self._write(cursor, group, records, header, text)

@@ -107,6 +107,8 @@ class Reader:
         self.sealer = sealer
         self.recover: Callable[[CorruptError], bool] | None = None
         """Repairs a damaged run; True if it can be read again."""
+        self.held: dict[str, int] = {}
+        """The epochs of the leases whose holders read here, by run: `recover` needs no other."""
         self.damaged_runs: OrderedDict[str, None] = OrderedDict()
         """The runs in which damage was met since their last keyframe."""
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()

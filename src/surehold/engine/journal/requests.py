@@ -41,6 +41,9 @@ class Request(msgspec.Struct, kw_only=True):
     """Given the checkpoint, returns the seqs, by run, that are hidden in the same commit."""
     head: int | None = None
     """The run's newest record must be this one, else it is a `ConflictError`."""
+    epoch: int | None = None
+    """The epoch of the lease in whose name it is written: a later lease refuses it. None for
+    whoever does not hold the run."""
     new_run: bool = False
     """The run must not exist yet, else it is a `ConflictError`."""
     erases: Collection[int] = ()

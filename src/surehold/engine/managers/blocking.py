@@ -82,21 +82,35 @@ class CheckpointManager(Manager, Closing):
         return self.perform(operations.save_state(self.engine, state, force=force))
 
     def save_draft(
-        self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
+        self,
+        draft: CheckpointDraft,
+        *,
+        force: bool = False,
+        notes: Sequence[Note] = (),
+        epoch: int | None = None,
     ) -> str:
         """Save what stands for a state, and notes, in one atomic append.
 
-        For those who keep a state of their own kind. Returns the checkpoint's id.
+        For those who keep a state of their own kind. *epoch* is that of the lease of whoever
+        holds the run. Returns the checkpoint's id.
         """
-        steps = operations.save_draft(self.engine, draft, force=force, notes=notes)
+        steps = operations.save_draft(self.engine, draft, force=force, notes=notes, epoch=epoch)
         return self.perform(_id_of(steps))
 
-    def append_notes(self, run_id: str, notes: Sequence[Note], head: int | None = None) -> None:
+    def append_notes(
+        self,
+        run_id: str,
+        notes: Sequence[Note],
+        head: int | None = None,
+        *,
+        epoch: int | None = None,
+    ) -> None:
         """Append notes to a run; whatever the policy for checkpoints, a failure is raised.
 
-        With *head*, only if that is the run's newest record, else a `ConflictError`.
+        With *head*, only if that is the run's newest record, else a `ConflictError`. *epoch* is
+        that of the lease of whoever holds the run.
         """
-        return self.perform(operations.append_notes(self.engine, run_id, notes, head))
+        return self.perform(operations.append_notes(self.engine, run_id, notes, head, epoch))
 
     @overload
     def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...

@@ -192,7 +192,7 @@ class Repairer:
         check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
 
     def _epoch(self, run_id: str) -> int | None:
-        return self._engine.journal.epochs.get(run_id)
+        return self._engine.reader.held.get(run_id)
 
     def _note(self, plan: RepairPlan) -> tuple[Record, ...]:
         """Return the note about the damage, which follows the kept records."""

@@ -21,10 +21,10 @@ class Erasure(msgspec.Struct, frozen=True):
     head: int
     """The newest record when this was planned."""
 
-    def request(self, run_id: str) -> Request:
+    def request(self, run_id: str, epoch: int | None) -> Request:
         """The request that stores the note, unless the run continued from the erased part."""
         seqs = frozenset(self.seqs)
-        return Request(run_id=run_id, notes=(self.note,), head=self.head, erases=seqs)
+        return Request(run_id=run_id, notes=(self.note,), head=self.head, erases=seqs, epoch=epoch)
 
 
 def first_needed(visible: Iterable[Header], head: int) -> int:

@@ -53,7 +53,6 @@ class RetentionManager:
         self._only_last = rules.only_last if rules is not None else None
         self._storage = journal.storage
         self._reader = journal.reader
-        self._epochs = journal.epochs
         self._clock = clock
         # Held for a moment only: what is called under it never reads the storage.
         self._lock = threading.Lock()
@@ -146,9 +145,7 @@ class RetentionManager:
         return [one for one in gone if one.run_id not in held]
 
     def is_held(self, run_id: str) -> bool:
-        """Return whether another process holds a live lease of a run."""
-        if run_id in self._epochs:
-            return True
+        """Return whether someone holds a live lease of a run."""
         storage = self._storage
         return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
 

@@ -80,7 +80,7 @@ class Session:
     @property
     def epoch(self) -> int:
         """The lease's epoch: outside systems can refuse a smaller one than they have seen."""
-        return self._held.epoch
+        return self._held.epoch or 0
 
     def stored_head(self) -> int:
         """The newest record of the run that is known to be stored."""
@@ -153,7 +153,9 @@ class Session:
                 task.result()
             postponed = self.ledger.deferred()
         try:
-            await self.manager.append_notes(self.run_id, (*postponed, *notes))
+            await self.manager.append_notes(
+                self.run_id, (*postponed, *notes), epoch=self._held.epoch
+            )
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
@@ -165,7 +167,7 @@ class Session:
     def _append_now(self, notes: Sequence[Note]) -> None:
         self._check_held()
         try:
-            self._blocking.append_notes(self.run_id, notes)
+            self._blocking.append_notes(self.run_id, notes, epoch=self._held.epoch)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
@@ -212,12 +214,13 @@ class Session:
             extra=extra,
             force_keyframe=fresh,
         )
+        epoch = self._held.epoch
         try:
             # Between two steps of a run that has the event loop to itself nothing else waits for
             # it, so that going to the writer's thread and back would only cost time.
             if self._alone and not state.scope and self.manager.hook_manager is None:
-                return self._blocking.save_draft(draft, force=True, notes=notes)
-            return await self.manager.save_draft(draft, force=True, notes=notes)
+                return self._blocking.save_draft(draft, force=True, notes=notes, epoch=epoch)
+            return await self.manager.save_draft(draft, force=True, notes=notes, epoch=epoch)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error

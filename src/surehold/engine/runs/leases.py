@@ -51,8 +51,8 @@ _in_use: set[tuple[str, int]] = set()
 class RunLease:
     """Holds the lease of a run for as long as the block lasts.
 
-    Everything the journal writes to the run meanwhile carries the lease's epoch, so that nothing
-    is appended once another process has taken over. *on_lost* is called from the renewing thread
+    Whoever holds the run names its *epoch* with everything it writes, so that nothing is appended
+    once another holder has taken over. *on_lost* is called from the renewing thread
     if that happens. On a storage without leases every run is free.
     """
 
@@ -69,15 +69,16 @@ class RunLease:
         self._seconds = seconds
         self._on_lost = on_lost
         self._lease: Lease | None = None
+        self._epoch: int | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._grant: GrantedLease | None = None
         self.lost: SureholdError | None = None
 
     @property
-    def epoch(self) -> int:
-        """The number of times the lease was acquired; 0 on a storage without leases."""
-        return self._lease.epoch if self._lease is not None else 0
+    def epoch(self) -> int | None:
+        """The number of times the run was taken, this one included; None without leases."""
+        return self._epoch
 
     def acquire(self) -> RunLease:
         """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
@@ -126,10 +127,10 @@ class RunLease:
                 abandon(lease)
 
     def _use(self, lease: Lease) -> None:
-        self._lease = lease
+        self._lease, self._epoch = lease, lease.epoch
         _in_use.add((lease.run_id, lease.epoch))
         self._journal.invalidate(self._run_id)
-        self._journal.epochs[self._run_id] = lease.epoch
+        self._journal.reader.held[self._run_id] = lease.epoch
 
     def release(self) -> None:
         """Stop renewing and release the lease.
@@ -156,8 +157,9 @@ class RunLease:
             self._thread = self._lease = None
             if lease is not None:
                 _in_use.discard((lease.run_id, lease.epoch))
-                if self._journal.epochs.get(self._run_id) == lease.epoch:
-                    del self._journal.epochs[self._run_id]
+                held = self._journal.reader.held
+                if held.get(self._run_id) == lease.epoch:
+                    del held[self._run_id]
 
     def _give_back(self, lease: Lease) -> None:
         storage = self._journal.storage

@@ -45,7 +45,7 @@ class OpenRun:
     @property
     def epoch(self) -> int:
         """The number of starts of the run, including this one; 0 without leases."""
-        return self._lease.epoch
+        return self._lease.epoch or 0
 
     @property
     def lost(self) -> bool:
@@ -110,7 +110,9 @@ class OpenRun:
         """Record that *timer* has ended; False if someone wrote to the run meanwhile."""
         note = Note(kind="timer", content=timer, scope=spot.scope, step=spot.step, node=spot.node)
         try:
-            self.manager.append_notes(self.run_id, (note,), head=self._seen)
+            self.manager.append_notes(
+                self.run_id, (note,), head=self._seen, epoch=self._lease.epoch
+            )
         except ConflictError:
             self.manager.engine.journal.invalidate(self.run_id)
             return False
@@ -142,7 +144,9 @@ class OpenRun:
             schema=schema,
             whole=whole,
         )
-        return self.manager.save_draft(draft, force=force or bool(notes), notes=notes)
+        return self.manager.save_draft(
+            draft, force=force or bool(notes), notes=notes, epoch=self._lease.epoch
+        )
 
     def check_held(self) -> None:
         """Raise an error if the run is not open here any more."""
@@ -162,7 +166,7 @@ class OpenRun:
                     self.begin()
                     self.begin = None
         try:
-            self.manager.append_notes(self.run_id, notes)
+            self.manager.append_notes(self.run_id, notes, epoch=self._lease.epoch)
         except ConflictError as error:
             raise taken_over(self.run_id, error) from error
         except StorageError as error:

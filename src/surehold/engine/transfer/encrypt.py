@@ -98,7 +98,7 @@ def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
         if run is not None and is_clear(storage, run_id):
             scratch.mkdir(parents=True, exist_ok=True)
             source = Reader(storage, Sealer(storage))
-            write_encrypted(source, run_id, keys, path, epoch=lease.epoch)
+            write_encrypted(source, run_id, keys, path, epoch=lease.epoch or 0)
         if path.exists():
             with open_run(path, UNLIMITED) as file:
                 staged = stage(file, keys, own=True)
