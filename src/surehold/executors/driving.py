@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import ExitStack
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from surehold.core.policy import Outcome, driven_by
 from surehold.core.records import Header, Lease
 from surehold.doors.result import RunResult
 from surehold.doors.resume import load_resumable
@@ -17,19 +18,12 @@ from surehold.engine.hooks import HookManager
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import GrantedLease, StopScope
 from surehold.errors import (
-    BudgetError,
-    ConflictError,
     DataError,
-    LeaseHeldError,
     NotFoundError,
-    ShapeError,
-    StorageError,
     SureholdError,
     UsageError,
 )
 from surehold.storage.base import RecordQuery, Storage
-
-Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]
 
 
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,16 +123,11 @@ def _attempt(
     try:
         found = entry_point or _recorded(manager, run_id)
         result = _resume(run_id, manager.storage, found, hooks)
-    except LeaseHeldError as error:
-        return "held", {"error": str(error)}
-    except ConflictError as error:
-        return "lost", {"error": str(error)}
-    except (ShapeError, UsageError, DataError, BudgetError, NotFoundError) as error:
-        return "unfit", {"error": _text(error)}
-    except StorageError:
-        raise
     except Exception as error:
-        return "failed", {"error": _text(error)}
+        outcome = driven_by(error)
+        if outcome is None:
+            raise
+        return outcome, {"error": _text(error)}
     match result.status:
         case "completed" | "interrupted" as ended:
             return ended, {}

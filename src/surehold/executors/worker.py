@@ -15,14 +15,14 @@ from uuid import uuid4
 
 import msgspec
 
-from surehold.core.policy import DEAD, QueueEntry, QueueSettings, after_death, after_drive
+from surehold.core.policy import DEAD, Outcome, QueueEntry, QueueSettings, after_death, after_drive
 from surehold.core.records import Header
 from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import LEASE_SECONDS, GrantedLease, StopScope
 from surehold.errors import ConflictError, DataError, StorageError, SureholdError, UsageError
-from surehold.executors.driving import Driven, Outcome, drive, has_progressed
+from surehold.executors.driving import Driven, drive, has_progressed
 from surehold.executors.schedules import Schedule
 from surehold.executors.serving import Served, schedules_in, served_by
 from surehold.executors.worker_metrics import WorkerMetrics

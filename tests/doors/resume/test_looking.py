@@ -9,7 +9,7 @@ import pytest
 from tests.builders.graphs import Counting, line
 
 from surehold import State, StateGraph, effect, interrupt
-from surehold.errors import Interrupted, NotFoundError, StepError, UsageError
+from surehold.errors import InDoubtError, Interrupted, NotFoundError, StepError, UsageError
 from surehold.storage.base import RunQuery
 
 
@@ -113,13 +113,17 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
 
     async def second(state: State) -> None:
         await effect("paid", lambda: calls.append("paid"), usage=lambda _: {"dollars": 2})
-        await effect("doubtful", lambda: calls.append("doubtful") or object())
+        await effect("doubtful", ambiguous)
+
+    def ambiguous() -> None:
+        calls.append("doubtful")
+        raise InDoubtError("the connection broke")
 
     def end(state: State) -> None:
         return None
 
     async with line(first, second, end, store=db, interval=1, preserve=True) as graph:
-        with pytest.raises(StepError):
+        with pytest.raises(InDoubtError):
             await graph.execute(State.new({}, run_id="r"))
         run = graph.manager.reader.run("r")
         plan = graph.explain_resume("r")
@@ -130,7 +134,7 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
         assert [(one.id, one.policy) for one in plan.in_doubt] == [("doubtful@2", "ask")]
         assert (plan.saves.tokens, plan.saves.dollars) == (10, 2.0)
         text = str(plan)
-        assert plan.error.startswith("EncodeError") and "it had failed: EncodeError" in text
+        assert plan.error.startswith("InDoubtError") and "it had failed: InDoubtError" in text
         assert "with node 'second'" in text and "wait until someone says" in text
         assert "$2.00" in text and plan.problem == ""
     assert calls == ["paid", "doubtful"]

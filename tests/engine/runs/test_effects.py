@@ -194,15 +194,18 @@ async def test_what_cannot_be_stored_counts_by_its_type_among_arguments(db: str)
         assert (await graph.execute({}))["a"] == 1
 
 
-async def test_an_outcome_that_cannot_be_stored_leaves_the_effect_in_doubt(db: str) -> None:
-    async def node(state: State) -> None:
-        await effect("odd", object)
+async def test_an_outcome_that_cannot_be_stored_is_a_failure_and_not_in_doubt(db: str) -> None:
+    results: list[object] = [object(), "text"]
+
+    async def node(state: State) -> dict[str, str]:
+        return {"said": await effect("odd", lambda: results.pop(0))}
 
     async with line(node, store=db, interval=1) as graph:
         with pytest.raises(StepError) as caught:
             await graph.execute(State.new({}, run_id="r"))
         assert isinstance(caught.value.__cause__, EncodeError)
-        assert [one.id for one in pending("r", storage=db)] == ["odd@1"]
+        assert pending("r", storage=db) == []
+        assert (await graph.resume("r"))["said"] == "text"
 
 
 async def test_undeclared_effects_in_doubt_park_the_run(bank: Bank, db: str) -> None:

@@ -18,9 +18,10 @@ from surehold.agents.agent.state_mapping import (
 )
 from surehold.agents.agent.tool_calls import AgentToolCalls
 from surehold.agents.models import Message, Model, Reply, ToolCall, ToolSpec, ask
+from surehold.core.policy import RunFacts, ending_of
 from surehold.core.state import AgentState, State
 from surehold.core.values import Usage
-from surehold.doors.graph import PASS_THROUGH_ERRORS, EndRun
+from surehold.doors.graph import EndRun
 from surehold.engine.hooks import HookEvent
 from surehold.engine.runs import CURRENT_STEP, Effect, place_name
 from surehold.engine.runs.effects import effect, failure_here
@@ -102,10 +103,11 @@ class Cycles(msgspec.Struct, eq=False):
                 stopped = isinstance(error, Drained) and interrupts.reason is not None
                 if interrupts.caused(error) or stopped:
                     raise await self._interrupted(state) from error
-                if isinstance(error, PASS_THROUGH_ERRORS) or not isinstance(error, Exception):
+                ending = ending_of(error, RunFacts(run_id=self.agent.state.run_id or ""))
+                if ending.gives != "failure" or not isinstance(error, Exception):
                     raise
                 text = failure_here(error)
-                raise EndRun("failed", leaves=_with(state, error=text), error=text) from error
+                raise EndRun(ending.status, leaves=_with(state, error=text), error=text) from error
 
     async def _heed_interrupt(self, state: State) -> None:
         """End the run here if it was asked to stop, unless a hook vetoes it."""

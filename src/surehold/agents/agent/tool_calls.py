@@ -17,9 +17,9 @@ from surehold.agents.tools import (
     text_of,
     tool_failure,
 )
+from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import State
 from surehold.core.values import decode, register_type, with_changes
-from surehold.doors.graph import PASS_THROUGH_ERRORS
 from surehold.engine.hooks import HookEvent
 from surehold.engine.runs import CURRENT_STEP, Effect
 from surehold.engine.runs.effects import shown
@@ -110,7 +110,7 @@ class AgentToolCalls(ToolCalls):
                 result = await delegate(agent, tool, arguments, key)
             else:
                 result = storable(await tool.run(tool.read(arguments), key))
-        except PASS_THROUGH_ERRORS:
+        except OF_THE_RUN:
             raise
         except Exception as error:
             if tool.agent is not None and isinstance(error, UsageError):

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 from surehold.agents.models import ToolCall
 from surehold.agents.tools.approval import Approval, ask_approval
 from surehold.agents.tools.definition import Tool, text_of
-from surehold.core.policy import may_help
+from surehold.core.policy import OF_THE_RUN, may_help
 from surehold.core.values import encode, register_type
-from surehold.doors.graph import PASS_THROUGH_ERRORS
 from surehold.doors.resume import TOOL_FAILED_NAME
 from surehold.engine.runs.effects import TO_A_MODEL, CallPolicy, effect_by, failure_here
 from surehold.errors import EncodeError, RunError, UsageError
@@ -114,7 +113,7 @@ class ToolCalls:
         try:
             return await effect_by(policy, call, arguments)
         except RunError as error:
-            if isinstance(error, PASS_THROUGH_ERRORS):
+            if isinstance(error, OF_THE_RUN):
                 raise
             return ToolFailure(error.message)
 
@@ -145,7 +144,7 @@ class ToolCalls:
         """Call *tool*, which the journal shows was not called; return the outcome."""
         try:
             return storable(await tool.run(tool.read(arguments), key))
-        except PASS_THROUGH_ERRORS:
+        except OF_THE_RUN:
             raise
         except Exception as error:
             return tool_failure(error)

@@ -1,4 +1,4 @@
-"""Pure rules: retention, triggers, redaction, drift.
+"""Pure rules: retention, triggers, redaction, endings, drift.
 
 A policy is a function from facts to a plan; carrying it out belongs to other layers.
 """

@@ -14,6 +14,13 @@ from surehold.core.policy.drift import Sensitivity as Sensitivity
 from surehold.core.policy.drift import check_policy as check_policy
 from surehold.core.policy.drift_detectors import Invariants as Invariants
 from surehold.core.policy.drift_detectors import default_detectors as default_detectors
+from surehold.core.policy.endings import OF_THE_RUN as OF_THE_RUN
+from surehold.core.policy.endings import Ending as Ending
+from surehold.core.policy.endings import Outcome as Outcome
+from surehold.core.policy.endings import RunFacts as RunFacts
+from surehold.core.policy.endings import decisive as decisive
+from surehold.core.policy.endings import driven_by as driven_by
+from surehold.core.policy.endings import ending_of as ending_of
 from surehold.core.policy.queues import ANSWERED as ANSWERED
 from surehold.core.policy.queues import CANCEL as CANCEL
 from surehold.core.policy.queues import DEAD as DEAD

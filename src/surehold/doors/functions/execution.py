@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from surehold.core.context import during
+from surehold.core.policy import Ending, RunFacts, ending_of
 from surehold.core.records import OPEN_FROM, Header
 from surehold.core.state import Lineage, Place, read_metadata
 from surehold.core.values import encode
@@ -31,11 +31,12 @@ from surehold.engine.runs import (
     draft_at,
     open_notes,
     permitted,
+    taken_over,
     waiting_of,
     warn_in_doubt,
 )
 from surehold.engine.runs.effects import AwaitsAll, describe, failure_in, failure_text
-from surehold.errors import Drained, EncodeError, Interrupted, NotFoundError, UsageError
+from surehold.errors import EncodeError, NotFoundError, UsageError
 from surehold.storage.base import Storage
 
 logger = logging.getLogger("surehold.checkpoint")
@@ -190,7 +191,7 @@ class FunctionRun:
         except (EncodeError, UsageError) as error:
             if isinstance(error, EncodeError):
                 error.add_note(f"workflow {self._name} returned what cannot be stored")
-            self.fail(error)
+            self.end_with(error)
             raise
         self._values["result"] = stored
         result = self._result("completed", value=value)
@@ -199,31 +200,31 @@ class FunctionRun:
         return result
 
     def end_with(self, error: BaseException) -> RunResult[Any] | None:
-        """Save why the function ended; a result if it can be resumed, None for a failure."""
-        if self._opened.lost:
-            return None
-        if isinstance(error, Interrupted):
-            return self._waiting()
-        if isinstance(error, Drained):
-            self.fail(error)
-            return self._result("interrupted")
-        try:
-            self.fail(error)
-        except Exception as failure:  # whatever it is, it must not hide the user's error
-            error.add_note(f"surehold: the end of run {self.run_id!r} was not saved: {failure}")
-        else:
-            error.add_note(f"surehold: {self._name}.resume({self.run_id!r}) continues the run")
+        """Save how the function ended; a result, or None if *error* is to be raised."""
+        stopping = self._order is not None and self._order.stopped
+        facts = RunFacts(run_id=self.run_id, lost=self._opened.lost, stopping=stopping)
+        ending = ending_of(error, facts)
+        if ending.gives == "lost":
+            raise taken_over(self.run_id) from error
+        if ending.gives == "result":
+            return self._left(ending, error)
+        if ending.saves:
+            try:
+                self._save_ending(ending, error)
+            except Exception as failure:  # whatever it is, it must not hide the user's error
+                error.add_note(f"surehold: the end of run {self.run_id!r} was not saved: {failure}")
+            else:
+                error.add_note(f"surehold: {self._name}.resume({self.run_id!r}) continues the run")
         return None
 
-    def _waiting(self) -> RunResult[Any]:
-        """Save that the run waits, or that it was asked to stop meanwhile."""
+    def _left(self, ending: Ending, error: BaseException) -> RunResult[Any]:
+        """Save that the run waits or was stopped, with the questions that it asks."""
         ledger = self._opened.ledger
         asked = [note for note in ledger.waiting() if note.kind == "question"]
-        if self._order is not None and self._order.stopped:
-            self._save("interrupt", "interrupted", {}, notes=asked)
-            self._say("run.interrupted")
-            return self._result("interrupted")
-        self._save("interrupt", "waiting", {}, notes=asked)
+        if ending.status != "waiting":
+            self._save_ending(ending, error, asked)
+            return self._result(ending.status)
+        self._save(ending.kind, ending.status, {}, notes=asked)
         waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
         told = [{"id": one.id, "kind": one.kind, "name": one.name} for one in waiting]
         self._say("run.waiting", waiting=told)
@@ -233,16 +234,15 @@ class FunctionRun:
         if self._emit is not None:
             self._emit(kind, facts)
 
-    def fail(self, error: BaseException) -> None:
-        """Save the failure; the call that led to it is made again by a resume."""
-        stopped = isinstance(
-            error, KeyboardInterrupt | SystemExit | asyncio.CancelledError | Drained
-        )
-        kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
-        text = "" if stopped else failure_text(describe(error), self._opened.hook_manager)
+    def _save_ending(
+        self, ending: Ending, error: BaseException, notes: Sequence[Note] = ()
+    ) -> None:
+        failed = ending.kind == "recovery"
+        text = failure_text(describe(error), self._opened.hook_manager) if failed else ""
         facts = {"error": type(error).__name__}
-        self._save(kind, status, facts, notes=self._permissions(error), error=text)
-        self._say(f"run.{status}", **facts)
+        permitted = self._permissions(error) if ending.permits else []
+        self._save(ending.kind, ending.status, facts, notes=[*notes, *permitted], error=text)
+        self._say("run.interrupted" if not failed else "run.failed", **facts)
 
     def _permissions(self, error: BaseException) -> list[Note]:
         """Notes that permit one more attempt of the failed calls that *error* came from.

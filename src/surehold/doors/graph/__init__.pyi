@@ -12,7 +12,6 @@ from surehold.doors.graph.edges import key_exists as key_exists
 from surehold.doors.graph.edges import not_ as not_
 from surehold.doors.graph.graph import StateGraph as StateGraph
 from surehold.doors.graph.loop import Loop as Loop
-from surehold.doors.graph.node_result import PASS_THROUGH_ERRORS as PASS_THROUGH_ERRORS
 from surehold.doors.graph.node_result import EndRun as EndRun
 from surehold.doors.graph.nodes import ChainNode as ChainNode
 from surehold.doors.graph.nodes import ConditionalNode as ConditionalNode

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
+from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import Lineage, State
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
-from surehold.doors.graph.node_result import PASS_THROUGH_ERRORS, applied
+from surehold.doors.graph.node_result import applied
 from surehold.engine.runs import CURRENT_STEP
 from surehold.engine.runs.effects import args_digest
 
@@ -62,7 +63,7 @@ async def process_chain(
             kind = type(error).__name__
             say("step.complete", step_index=index, total_steps=len(items), error=kind)
             say("chain.complete", steps_completed=index, error=True, error_type=kind)
-            if isinstance(error, PASS_THROUGH_ERRORS):
+            if isinstance(error, OF_THE_RUN):
                 raise
             facts = {"index": index, "item": items[index], "state": value, "steps": index}
             raise parts.failure(f"item {index} of the chain failed", error, **facts) from error

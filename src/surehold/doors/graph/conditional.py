@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import State
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, call
-from surehold.doors.graph.node_result import PASS_THROUGH_ERRORS
 from surehold.engine.runs import CURRENT_STEP
 from surehold.errors import UsageError
 
@@ -40,7 +40,7 @@ async def process_conditional(
         result = await call(handler, state)
     except Exception as error:
         say("route.execute", route=route, error=type(error).__name__)
-        if isinstance(error, PASS_THROUGH_ERRORS):
+        if isinstance(error, OF_THE_RUN):
             raise
         raise parts.failure(f"route {route!r} failed", error, route=route, state=good) from error
     finally:

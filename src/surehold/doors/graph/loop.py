@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from surehold.core.policy import Clockwork, RetryPolicy, Triggers
+from surehold.core.policy import (
+    OF_THE_RUN,
+    Clockwork,
+    RetryPolicy,
+    RunFacts,
+    Triggers,
+    decisive,
+    ending_of,
+)
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.doors.graph.edges import Predicate, describe
 from surehold.doors.graph.node_result import (
-    PASS_THROUGH_ERRORS,
     EndRun,
     applied,
     changed_keys,
@@ -33,9 +40,7 @@ from surehold.engine.runs import CURRENT_STEP, Emit, Session, StepContext, StopR
 from surehold.engine.runs.effects import AwaitsAll, error_text, passing
 from surehold.errors import (
     BudgetError,
-    ConflictError,
     Drained,
-    Interrupted,
     StepError,
     SureholdError,
 )
@@ -209,7 +214,7 @@ class Loop(msgspec.Struct, eq=False):
         if policy is None or not isinstance(error, Exception):
             return None
         lost = self._session is not None and self._session.lost is not None
-        if lost or isinstance(error, (EndRun, *PASS_THROUGH_ERRORS)):
+        if lost or isinstance(error, (EndRun, *OF_THE_RUN)):
             return None
         return policy.pause_after(self._failures, error)
 
@@ -290,6 +295,7 @@ class Loop(msgspec.Struct, eq=False):
         *,
         begun: bool = False,
         error: str = "",
+        permits: bool = False,
         first: tuple[Note, ...] = (),
     ) -> str:
         """Save *state* with the next node; *begun* if that has recorded something."""
@@ -300,7 +306,7 @@ class Loop(msgspec.Struct, eq=False):
         past = None
         if root and ledger.entries:
             past = past_step(None if status == "completed" else state.step)
-            notes = (*first, *ledger.carried(failed=status == "failed", past=past))
+            notes = (*first, *ledger.carried(permits=permits, past=past))
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         if error:
@@ -370,49 +376,62 @@ class Loop(msgspec.Struct, eq=False):
 
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
         """Save the good state because *node* did not complete; return what to raise."""
-        session, root = self._session, not self._scope
-        if session is not None and session.lost is not None:
-            ours = isinstance(error, asyncio.CancelledError | ConflictError)
-            return error if ours else session.taken_over()
-        if isinstance(error, GeneratorExit):
-            return error  # the event loop is gone, and nothing can be awaited any more
+        session = self._session
+        lost = session is not None and session.lost is not None
+        facts = RunFacts(run_id=state.run_id, lost=lost)
+        ending = ending_of(error, facts)
+        if lost and session is not None:
+            return session.taken_over() if ending.gives == "lost" else error
         if self.leaves:
             state = state.merge(self.leaves)
         if isinstance(error, EndRun):
             await self._ended(error, state, node)
             return error
-        if isinstance(error, Interrupted):
-            with _noted_on(error):
-                await self._save(state, "interrupt", "waiting", node, begun=True)
-            if not root:
+        if ending.gives == "result":
+            error = decisive(error, facts)
+        raised, text = error, ""
+        if ending.gives == "failure":
+            part = f", {self.doing}," if self.doing else ""
+            what = f"node {node!r}{part} failed in run {state.run_id!r}: {error_text.shown(error)}"
+            raised = self._step_error(what, state, node, _AGAIN, error)
+        if ending.kind == "recovery":
+            text = error_text.describe(error)
+        if ending.saves:
+            with _noted_on(raised):
+                await self._save(
+                    state,
+                    ending.kind,
+                    ending.status,
+                    node,
+                    begun=True,
+                    error=text,
+                    permits=ending.permits,
+                )
+        if ending.status == "waiting":
+            if self._scope:
                 return error
             signal = waiting_signal(session, error) if session is not None else error
             if self._emit is not None:
                 self._emit("run.waiting", {"node": node, "waiting": waiting_facts(signal)})
             return signal
-        if not isinstance(error, Exception):
-            with _noted_on(error):
-                await self._save(state, "interrupt", "interrupted", node, begun=True)
-            if self._emit is not None:
-                self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
-            return error
-        raised: Exception = error
-        if not isinstance(error, PASS_THROUGH_ERRORS):
-            part = f", {self.doing}," if self.doing else ""
-            what = f"node {node!r}{part} failed in run {state.run_id!r}: {error_text.shown(error)}"
-            raised = self._step_error(what, state, node, _AGAIN, error)
-        if not isinstance(error, ConflictError):
-            text = error_text.describe(error)
-            with _noted_on(raised):
-                await self._save(state, "recovery", "failed", node, begun=True, error=text)
-        self._failed(error, node, completed=False)
+        if isinstance(error, Exception):
+            self._failed(error, node, completed=False)
+        elif self._emit is not None and ending.saves:
+            self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
         return raised
 
     async def _ended(self, ending: EndRun, state: State, node: str) -> None:
         ending.state = state = state.merge(ending.leaves)
         if ending.save:
-            status, text = ending.status, ending.error
-            await self._save(state, ending.kind, status, node, begun=True, error=text)
+            await self._save(
+                state,
+                ending.kind,
+                ending.status,
+                node,
+                begun=True,
+                error=ending.error,
+                permits=ending.status == "failed",
+            )
         if self._emit is not None:
             interrupted = ending.status == "interrupted"
             kind = "run.interrupted" if interrupted else "run.failed"

@@ -10,22 +10,10 @@ import msgspec
 
 from surehold.core.state import Place, State, read_metadata
 from surehold.engine.runs import Session, Waiting, waiting_of
-from surehold.errors import (
-    BudgetError,
-    ConflictError,
-    Drained,
-    InDoubtError,
-    Interrupted,
-    ShapeError,
-    StorageError,
-    UsageError,
-)
+from surehold.errors import Drained, Interrupted, UsageError
 
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
 NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
-
-PASS_THROUGH_ERRORS = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
-"""Errors that are raised unchanged; any other becomes a `StepError` of its node."""
 
 
 class EndRun(Exception):
@@ -76,7 +64,7 @@ def placed(place: Place, kind: str, status: str, error: str) -> Place:
     return msgspec.structs.replace(place, kind=kind, status=status, metadata=metadata)
 
 
-def waiting_signal(session: Session, error: Interrupted) -> BaseException:
+def waiting_signal(session: Session, error: BaseException) -> BaseException:
     """The signal that lists what the run waits for, or a refused answer's error."""
     refused = session.ledger.refused
     if refused is not None:

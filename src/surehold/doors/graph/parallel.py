@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from surehold.core.policy import OF_THE_RUN
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
-from surehold.doors.graph.node_result import PASS_THROUGH_ERRORS
 from surehold.engine.runs import CURRENT_STEP
 from surehold.engine.runs.effects import args_digest, shown
 from surehold.errors import Interrupted, RunError, UsageError
@@ -155,7 +155,7 @@ class _Batch(msgspec.Struct, eq=False):
                 self._waiting.append(waiting)
                 say("worker.complete", **facts, error="Interrupted")
                 continue
-            except PASS_THROUGH_ERRORS:
+            except OF_THE_RUN:
                 raise
             except Exception as error:
                 self._errors[index] = error

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from contextvars import Token
 from typing import Any, Generic, Self, TypeVar
 
-from surehold.core.policy import Clockwork, Triggers, check_above_zero
+from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
 from surehold.core.records import Header, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, State, read_metadata
 from surehold.engine.commit import await_uncancelled
@@ -27,6 +27,7 @@ from surehold.engine.runs import (
     StepContext,
     call_context,
     other_items,
+    taken_over,
     under,
 )
 from surehold.engine.runs import in_doubt as is_in_doubt
@@ -44,7 +45,7 @@ from surehold.engine.runs.effects import (
     perform_now,
     to_await,
 )
-from surehold.errors import EncodeError, Interrupted, StorageError, UsageError
+from surehold.errors import EncodeError, StorageError, UsageError
 from surehold.storage.base import Storage
 
 T = TypeVar("T")
@@ -351,6 +352,7 @@ class Run:
         metadata: dict[str, Any] | None = None,
         *,
         error: str = "",
+        permits: bool = False,
     ) -> str | None:
         opened, context = self._run, self._context
         assert opened is not None and context is not None
@@ -360,7 +362,7 @@ class Run:
         def past(note: Note) -> bool:
             return done or self._is_past(note)
 
-        kept = ledger.carried(failed=status == "failed", past=past) if ledger.entries else ()
+        kept = ledger.carried(permits=permits, past=past) if ledger.entries else ()
         facts = dict(metadata or {})
         loops = context.saved() if context.moved and not done else None
         if loops is not None:
@@ -445,7 +447,7 @@ class Run:
         opened = self._run
         assert opened is not None
         try:
-            if not self.completed and not opened.lost:
+            if not self.completed:
                 self._end(error)
         finally:
             self._run = None
@@ -467,16 +469,22 @@ class Run:
         A step that was broken off is executed again, as after a kill, so nothing that it changed
         is kept. One that could not be saved has ended: it is saved now if that is possible.
         """
-        kind, status = _ending(error)
         opened = self._run
         assert opened is not None
-        failed = status == "failed"
+        ending = ending_of(error, RunFacts(run_id=self.run_id, lost=opened.lost))
+        if ending.gives == "lost":
+            raise taken_over(self.run_id) from error
+        if not ending.saves:
+            return
+        failed = ending.kind == "recovery"
         text = failure_text(describe(error), opened.hook_manager) if failed else ""
-        told = {"error": type(error).__name__} if status != "waiting" else {}
+        told = {"error": type(error).__name__} if ending.status != "waiting" else {}
         try:
             if error is not self._unsaved:
                 self._go_back(opened)
-            self._save(kind, status, metadata=told, error=text)
+            self._save(
+                ending.kind, ending.status, metadata=told, error=text, permits=ending.permits
+            )
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
 
@@ -593,15 +601,6 @@ def _check_of_a_loop(state: State, newest: Header) -> None:
         hint=f"resume it with {resumes}, or choose another run id",
         run_id=state.run_id,
     )
-
-
-def _ending(error: BaseException) -> tuple[str, str]:
-    """Kind and status of the checkpoint that *error* ends a run with."""
-    if isinstance(error, Interrupted):
-        return "interrupt", "waiting"
-    if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
-        return "interrupt", "interrupted"
-    return "recovery", "failed"
 
 
 def _chained(digest: str, item: Any) -> str:

@@ -74,7 +74,7 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
             extra=(lambda whole: _kept(extra, whole)) if extra else None,
         ),
         force=True,
-        notes=open_notes(reader, run).carried(failed=False),
+        notes=open_notes(reader, run).carried(permits=False),
     )
     return told("migrated")
 

@@ -254,11 +254,11 @@ class Ledger:
         self._put(_note(question, spot))
 
     def carried(
-        self, *, failed: bool, past: Callable[[Note], bool] | None = None
+        self, *, permits: bool, past: Callable[[Note], bool] | None = None
     ) -> tuple[Note, ...]:
         """The notes that a checkpoint carries along: all that are not *past*.
 
-        After a failure, calls that ended with an exception are left out, to be made again. Call
+        If the ending *permits* it, calls that raised are left out: a resume makes them again. Call
         `saved` when the checkpoint is stored.
         """
         self._carried = list(self._deferred)
@@ -266,7 +266,7 @@ class Ledger:
             msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
             for note in self.entries.values()
             if not (past is not None and past(note))
-            and not (failed and note.kind == "effect" and note.content.error is not None)
+            and not (permits and note.kind == "effect" and note.content.error is not None)
         )
 
     def saved(self, past: Callable[[Note], bool], run_id: str) -> None:

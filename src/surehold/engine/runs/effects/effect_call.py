@@ -343,7 +343,11 @@ class EffectCall:
                 yield from self._failed(entry, error, started)
                 raise error
             entry = yield from self._try_again(entry, error, pause)
-        ended = self._ended(entry, value, time.perf_counter() - started)
+        try:
+            ended = self._ended(entry, value, time.perf_counter() - started)
+        except EncodeError as unstorable:
+            yield from self._failed(entry, unstorable, started)
+            raise
         yield _Write(ended, outcome=True)
         if self._context.emit is not None:
             self._say("effect.complete", ended)
