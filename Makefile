@@ -9,7 +9,7 @@ UV := UV_PYTHON_DOWNLOADS=never $(CERTS) $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
 # All but the engines, which are large and have an environment of their own.
-EXTRAS = $(addprefix --extra ,$(filter-out ray temporal,$(shell $(BIN)/python -c \
+EXTRAS = $(addprefix --extra ,$(filter-out all ray temporal,$(shell $(BIN)/python -c \
 	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')))
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \

@@ -274,7 +274,6 @@ def test_a_model_is_opened_by_provider_and_name(provider: Any, model: Any) -> No
 
 # The library of Google has a string that Python warns of when it is first compiled.
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:SyntaxWarning")
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
 def test_the_big_providers_are_opened_by_name(provider: str) -> None:
     assert open_model(provider, "some-model", api_key="key").name == "some-model"
@@ -282,7 +281,6 @@ def test_the_big_providers_are_opened_by_name(provider: str) -> None:
 
 # The library of Google has a string that Python warns of when it is first compiled.
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:SyntaxWarning")
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "openrouter"])
 async def test_a_missing_key_is_said_before_a_run_is_begun(
     provider: str, monkeypatch: pytest.MonkeyPatch
@@ -330,7 +328,6 @@ async def refused(model: Model, on_text: Any = None) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:invalid escape sequence:SyntaxWarning")
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
 @pytest.mark.parametrize("on_text", [None, print])
 async def test_a_server_that_is_not_there_is_named_with_its_address_and_no_password(

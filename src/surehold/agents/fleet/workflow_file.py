@@ -37,6 +37,7 @@ from surehold.agents.tools import ApprovalHandler, Tool, read_tool
 from surehold.core.policy import Rules
 from surehold.doors.events import Observer
 from surehold.errors import UsageError
+from surehold.lazy import extra
 from surehold.storage.base import Storage, open_storage
 from surehold.storage.registry import checkpoint_stores
 
@@ -122,7 +123,8 @@ class _File:
     """A YAML file as nodes, each of which knows its line."""
 
     def __init__(self, path: Path, asked_for: str = "") -> None:
-        import yaml
+        with extra("fleet", "a workflow file needs PyYAML"):
+            import yaml
 
         self.path = path
         self.places: dict[str, str] = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from surehold.cli.console.words import COMMANDS
+from surehold.lazy import extra
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer, Completion
@@ -60,8 +61,9 @@ class TerminalLines(Lines):
     interactive = True
 
     def __init__(self, known: Known, history: Path = _HISTORY) -> None:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.history import FileHistory
+        with extra("fleet", "a console on a terminal needs prompt_toolkit"):
+            from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import FileHistory
 
         super().__init__()
         history.parent.mkdir(mode=0o700, exist_ok=True)

@@ -18,6 +18,7 @@ from surehold.doors.checks import check_fields, check_keys, is_async, truth_of
 from surehold.doors.events import Observer
 from surehold.engine.managers import StateManager
 from surehold.errors import UsageError
+from surehold.lazy import extra
 from surehold.storage.base import Storage
 
 logger = logging.getLogger("surehold.graph")
@@ -157,7 +158,8 @@ class GraphConfig:
             except ValueError as error:
                 raise UsageError(f"{path} is not JSON: {error}") from error
         else:
-            import yaml
+            with extra("fleet", f"{path} is YAML, which needs PyYAML"):
+                import yaml
 
             try:
                 tree = yaml.safe_load(text)
