@@ -102,15 +102,14 @@ class FunctionRun:
 
     def _load(self, arguments: Mapping[str, Any] | None) -> RunResult[Any] | None:
         opened = self._opened
-        found = opened.find()
-        if found is None:
+        state = opened.load()
+        if state is None:
             if arguments is None:
                 raise no_run(self.run_id)
             self._begin(arguments)
             return None
-        run, newest = found
-        state = opened.load()
-        assert state is not None
+        newest = opened.newest
+        assert newest is not None
         self._values = state.to_dict()
         self._check(arguments)
         self.version = self._values["version"]
@@ -128,7 +127,6 @@ class FunctionRun:
                 self.run_id,
                 self.run_id,
             )
-        opened.load_notes(run, newest)
         self._first = newest.metadata.get(OPEN_FROM, newest.seq)
         notes = opened.ledger.notes()
         self._saved = _spent(notes)
@@ -139,13 +137,13 @@ class FunctionRun:
         self.arguments = arguments
         self._values = _first_values(self._name, self.version, self._typed, arguments)
         self._save("routine", "running", {})
-        found = self._opened.find()
-        if found is None:
+        first = self._opened.newest
+        if first is None:
             raise UsageError(
                 f"run {self.run_id!r} could not be saved",
                 hint="a workflow needs its first checkpoint: see the log for why it failed",
             )
-        self._first = found[1].seq
+        self._first = first.seq
         self._order = self._ordered(Recorded())
 
     def _ordered(self, recorded: Recorded) -> CallOrder:

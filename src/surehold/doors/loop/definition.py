@@ -146,6 +146,8 @@ class Run:
         """Bodies whose calls up to a step are settled by the next save."""
         self._unsaved: StorageError | None = None
         """The last failure to save a step that has ended."""
+        self._told = ""
+        """The failure that the newest checkpoint keeps."""
         self._tokens: tuple[Token[StepContext | None], Token[CallContext | None]] | None = None
 
     @property
@@ -377,7 +379,7 @@ class Run:
             metadata=read_metadata(facts) if facts else NO_METADATA,
         )
         # The same state may fail again, with another text.
-        force = bool(error) and error != self._told_before(opened)
+        force = bool(error) and error != self._told
         extra = {"error": error} if error else None
         try:
             saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
@@ -385,7 +387,7 @@ class Run:
             self._unsaved = unsaved
             raise
         if saved:
-            self.checkpoint_id = saved
+            self.checkpoint_id, self._told = saved, error
             opened.begin = None
             if ledger.entries:
                 ledger.saved(past, self.run_id)
@@ -425,19 +427,19 @@ class Run:
 
     def _restore(self, opened: OpenRun) -> None:
         self.attempt = max(opened.epoch, 1)
-        found = opened.find()
+        state = opened.load()
         loops: Any = None
-        if found is not None:
-            state = opened.load()
-            assert state is not None
-            _check_of_a_loop(state, found[1])
+        if state is not None:
+            loaded = opened.loaded
+            assert loaded is not None
+            _check_of_a_loop(state, loaded.header)
             self.state = state.to_dict()
             self.step, self.name = state.step, state.name or self.name
             self.checkpoint_id = state.checkpoint_id
             self.status = "completed" if state.status == "completed" else "running"
             self.resumed = True
-            opened.load_notes(*found)
-            loops = found[1].metadata.get(_LOOPS)
+            self._told = failure_in(loaded.header, loaded.extras[-1])
+            loops = state.metadata.get(_LOOPS)
         else:
             opened.begin = self._begin
         self._context = RunContext(opened, self.step, loops, blocks=not self._awaited)
@@ -490,20 +492,12 @@ class Run:
 
     def _go_back(self, opened: OpenRun) -> None:
         """Take the last state that was saved; an empty one, if there is none."""
-        found = opened.find()
-        saved = opened.manager.reader.load(found[1]).graph_state() if found else None
+        saved = opened.rollback()
         self.state = saved.to_dict() if saved is not None else {}
         self.step = saved.step if saved is not None else 0
-        loops = found[1].metadata.get(_LOOPS) if found else None
+        loops = saved.metadata.get(_LOOPS) if saved is not None else None
         self._past.clear()
         self._context = RunContext(opened, self.step, loops, blocks=not self._awaited)
-
-    def _told_before(self, opened: OpenRun) -> str:
-        """The failure that the newest checkpoint keeps."""
-        found = opened.find()
-        if found is None:
-            return ""
-        return failure_in(found[1], opened.manager.reader.load(found[1]).extras[-1])
 
     def _enter(self) -> Self:
         RUNS_HERE.append(self.run_id)

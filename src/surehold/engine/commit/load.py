@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,12 +24,15 @@ from surehold.engine.journal import (
     Note,
     Reader,
     Saveable,
+    Tail,
     draft_of,
     texts_of,
 )
 from surehold.engine.metrics import resume_cause
 from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
-from surehold.storage.base import RunInfo
+from surehold.storage.base import RunInfo, restless
+
+T = TypeVar("T")
 
 _LOOKS = 100
 
@@ -69,41 +72,61 @@ def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, An
     return {key: decode(texts[key]) for key in keys}
 
 
-def _load(engine: Engine, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:
-    """Load a checkpoint: the newest one of *run*, or any one to branch off from."""
+class Resumed(NamedTuple):
+    """The state that a run continues with, and the end of its journal."""
+
+    state: Saveable
+    tail: Tail
+
+
+def _load(engine: Engine, header: Header) -> Steps[Saveable]:
+    """Load any checkpoint, to branch off from it."""
+    return (yield from _told(engine, header, partial(_branch_from, engine, header)))
+
+
+def _told(engine: Engine, header: Header, read: Callable[[], T]) -> Steps[T]:
+    """Read a checkpoint; hooks and metrics hear of it."""
     started = time.perf_counter()
     data = header_data(header)
     yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
     try:
-        state: Saveable = yield Work(partial(_resume_from, engine, header, run))
+        found: T = yield Work(read)
     except SureholdError:
         engine.metrics.load_failed()
         raise
+    state = found.state if isinstance(found, Resumed) else found
     yield from _loaded(engine, header, state, started)
-    return state
+    return found
 
 
-def _loaded(engine: Engine, header: Header, state: Saveable, started: float) -> Steps[None]:
+def _loaded(engine: Engine, header: Header, state: object, started: float) -> Steps[None]:
     seconds = time.perf_counter() - started
     engine.metrics.loaded(seconds)
     data = {**header_data(header), "state": state, "duration_ms": seconds * 1000}
     yield from fire(engine, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
 
 
-def _resume_from(engine: Engine, header: Header, run: RunInfo | None) -> Saveable:
-    """Read a checkpoint and make it the base of the next save."""
-    reader = engine.reader
-    loaded = reader.load_visible(header) if run is None else reader.load_newest(run, header)
+def _branch_from(engine: Engine, header: Header) -> Saveable:
+    return _as_base(engine, engine.reader.load_visible(header), None)
+
+
+def _continue_from(engine: Engine, run: RunInfo, newest: Header, notes: bool) -> Resumed:
+    """Read the newest checkpoint of *run* and make it the base of the next save."""
+    reader, found = engine.reader, (run, newest)
     for _ in range(_LOOKS):
-        if loaded is not None or run is None:
-            break
-        found = reader.head_and_newest(run.run_id, header.scope)  # someone saved meanwhile
-        if found is None or found[1] is None:
-            loaded, run = reader.load_visible(header), None
-        else:
-            run = found[0]
-            loaded = reader.load_newest(run, found[1])
-    assert loaded is not None
+        tail = reader.read_tail(*found, notes=notes)
+        if tail is not None:
+            return Resumed(_as_base(engine, tail.loaded, tail.run), tail)
+        now = reader.head_and_newest(run.run_id, newest.scope)  # someone saved meanwhile
+        if now is None or now[1] is None:
+            loaded = reader.load_visible(newest)
+            return Resumed(_as_base(engine, loaded, None), Tail(run, loaded))
+        found = now[0], now[1]
+    raise restless(run.run_id, _LOOKS)
+
+
+def _as_base(engine: Engine, loaded: Loaded, run: RunInfo | None) -> Saveable:
+    """The state of a checkpoint, which is made the base of the next save."""
     state = loaded.upgraded()
     engine.journal.resume_from(loaded, state if loaded.is_current else None, run)
     return state
@@ -116,24 +139,41 @@ def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Sav
     yield from tell_repairs(engine)
     if found is None or found[1] is None:
         return None
-    run, header = found
+    return (yield from resume_at(engine, *found)).state
+
+
+def resume_run(engine: Engine, run_id: str) -> Steps[Resumed | None]:
+    """Load the newest state of that run, with the notes of its open step."""
+    found = yield Work(lambda: engine.reader.head_and_newest(run_id))
+    yield from tell_repairs(engine)
+    if found is None or found[1] is None:
+        return None
+    return (yield from resume_at(engine, *found, notes=True))
+
+
+def resume_at(
+    engine: Engine, run: RunInfo, header: Header, *, notes: bool = False
+) -> Steps[Resumed]:
+    """Load the newest checkpoint of *run*; hooks and metrics hear of a resume."""
     started = time.perf_counter()
     data = header_data(header)
     yield from fire(engine, HookEvent.PRE_RESUME, header.name, data)
     cause = resume_cause(header.status)
     try:
-        state = yield from _load(engine, header, run)
+        read = partial(_continue_from, engine, run, header, notes)
+        resumed = yield from _told(engine, header, read)
     except SureholdError:
         engine.metrics.resumed(cause, succeeded=False)
         raise
     engine.metrics.resumed(cause)
-    if scope == "" and isinstance(state, AgentState):
+    state = resumed.state
+    if header.scope == "" and isinstance(state, AgentState):
         engine.agent_runs.reached(state, header)
     if engine.counts_saves:
         engine.count_save(header)
     data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
     yield from fire(engine, HookEvent.POST_RESUME, header.name, data)
-    return state
+    return resumed
 
 
 def fork(

@@ -617,6 +617,11 @@ class Journal:
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
             self._know(loaded.header)
 
+    def base_of(self, run_id: str) -> DeltaBase | None:
+        """The checkpoint that was saved or loaded last, of the run itself, if it is known."""
+        cursor = self._cursors.get(run_id)
+        return cursor.bases.get("") if cursor is not None and cursor.conflict is None else None
+
     def stored_head(self, run_id: str) -> int:
         """The newest record of a run that is known here to be stored; 0 if none is."""
         cursor = self._cursors.get(run_id)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import Header, Record
+from surehold.core.records import OPEN_FROM, Header, Record
 from surehold.core.state import State, migrations
 from surehold.core.values import Rebuilt, Written, after_change, decode, encode
 from surehold.engine.crypto import Sealer
@@ -97,6 +97,15 @@ class Loaded(msgspec.Struct, frozen=True):
     def weight(self) -> int:
         """Bytes that it takes in memory, about."""
         return self.header.size + sum(map(len, self.extras)) + 1024
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The end of a run: head, newest checkpoint, notes of the open step."""
+
+    run: RunInfo
+    loaded: Loaded
+    notes: tuple[Record, ...] = ()
+    """The notes after the record that `OPEN_FROM` names; empty where they were not asked for."""
 
 
 class Reader:
@@ -321,23 +330,27 @@ class Reader:
             # Someone deleted it meanwhile, and what it was built on went as well.
             raise _not_found(target.id) from None
 
-    def load_newest(self, run: RunInfo, target: Header) -> Loaded | None:
-        """The state at the newest checkpoint of *run*, with the later records checked.
+    def read_tail(self, run: RunInfo, newest: Header, *, notes: bool) -> Tail | None:
+        """The newest checkpoint of *run* with the later records checked, in one read.
 
-        None if the run has changed since `head_and_newest` gave the two.
+        With *notes*, the notes of its open step come with it. None if the run has changed since
+        `head_and_newest` gave the two.
         """
+        first, opened = self._first(newest), newest.metadata.get(OPEN_FROM, newest.seq)
         try:
-            if run.seq - target.seq > _NEAR:
-                self._check_tail(run, target, self.records(run.run_id, run.seq, run.seq))
-                return self.load(target)
-            records = list(self.records(run.run_id, self._first(target), run.seq))
-            at = next((n for n, one in enumerate(records) if one.header.seq >= target.seq), None)
-            self._check_tail(run, target, records[at:] if at is not None else ())
-            return self._rebuild(self._path(records, target))
+            if run.seq - newest.seq > _NEAR and not notes:
+                self._check_tail(run, newest, self.records(run.run_id, run.seq, run.seq))
+                return Tail(run, self.load(newest))
+            first = min(first, opened + 1) if notes else first
+            records = list(self.records(run.run_id, first, run.seq))
+            self._check_tail(run, newest, (r for r in records if r.header.seq >= newest.seq))
+            loaded = self._rebuild(self._path(records, newest))
         except CorruptError:
             if self._moved(run):
                 return None
             raise
+        later = (r for r in records if r.header.seq > opened and r.header.frame == "note")
+        return Tail(run, loaded, tuple(later) if notes else ())
 
     def load(self, target: Header, *, again: bool = False) -> Loaded:
         """The state at a checkpoint, rebuilt from its keyframe through its chain of bases.

@@ -9,6 +9,7 @@ from surehold.engine.runs.effect_log import Spot as Spot
 from surehold.engine.runs.effect_log import Timer as Timer
 from surehold.engine.runs.effect_log import branch_note as branch_note
 from surehold.engine.runs.effect_log import in_doubt as in_doubt
+from surehold.engine.runs.effect_log import line_in as line_in
 from surehold.engine.runs.effect_log import past_step as past_step
 from surehold.engine.runs.effect_log import permitted as permitted
 from surehold.engine.runs.effect_log import read_line as read_line

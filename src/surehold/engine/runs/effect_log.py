@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from surehold.core.records import OPEN_FROM, Header
+from surehold.core.records import OPEN_FROM, Header, Record
 from surehold.engine.commit import WARNED
+from surehold.engine.crypto import Sealer
 from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note, Reader
 from surehold.errors import StorageError
@@ -417,7 +418,12 @@ class OpenNotes(NamedTuple):
 def read_line(reader: Reader, after: Header, head: int) -> OpenNotes:
     """Read the open notes of a checkpoint up to *head*, the run's newest record."""
     first = after.metadata.get(OPEN_FROM, after.seq)
-    found, branches = _read(reader, after.run_id, first, head)
+    return line_in(reader.sealer, reader.records(after.run_id, first + 1, head), after, head)
+
+
+def line_in(sealer: Sealer, records: Iterable[Record], after: Header, head: int) -> OpenNotes:
+    """The open notes of a checkpoint among *records*, which end with seq *head*."""
+    found, branches = _notes_in(sealer, records)
     if not branches:
         return OpenNotes([note for _, note in found], 0, head, [])
     for end in (head, *(note.metadata["until"] for note in reversed(branches))):
@@ -439,23 +445,24 @@ def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
 
 def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]:
     """Read the notes after the record with seq *after*, up to *head*."""
-    return [note for _, note in _read(reader, run_id, after, head)[0]]
+    records = reader.records(run_id, after + 1, head)
+    return [note for _, note in _notes_in(reader.sealer, records)[0]]
 
 
-def _read(
-    reader: Reader, run_id: str, after: int, head: int
+def _notes_in(
+    sealer: Sealer, records: Iterable[Record]
 ) -> tuple[list[tuple[int, Note]], list[Header]]:
-    """The notes of a ledger after *after*, with their seqs, and its branches."""
+    """The notes of a ledger among *records*, with their seqs, and its branches."""
     found: list[tuple[int, Note]] = []
     branches: list[Header] = []
-    for record in reader.records(run_id, after + 1, head):
+    for record in records:
         header = record.header
         if header.frame != "note":
             continue
         if header.kind == BRANCH:
             branches.append(header)
         elif header.kind in _KINDS:
-            content = _DECODE[header.kind](reader.sealer.open(record))
+            content = _DECODE[header.kind](sealer.open(record))
             note = Note(
                 kind=header.kind,
                 content=content,

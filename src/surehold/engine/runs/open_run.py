@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.records import OPEN_FROM, Header
+from surehold.core.records import Header
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
-from surehold.engine.commit import await_uncancelled
-from surehold.engine.journal import CheckpointDraft, Note
+from surehold.engine.commit import await_uncancelled, load, save_draft
+from surehold.engine.journal import CheckpointDraft, Loaded, Note
 from surehold.engine.managers import CheckpointManager, manager_for
-from surehold.engine.runs import Ledger, Spot, Timer, read_line, read_since, taken_over
+from surehold.engine.runs import Ledger, Spot, Timer, line_in, read_since, taken_over
 from surehold.engine.runs.leases import RunLease
 from surehold.errors import ConflictError, StorageError, UsageError
-from surehold.storage.base import RunInfo, Storage
+from surehold.storage.base import Storage
 
 
 class OpenRun:
@@ -41,6 +41,10 @@ class OpenRun:
         self._beginning = threading.Lock()
         self._open = False
         self._seen = 0
+        self.loaded: Loaded | None = None
+        """The checkpoint that this execution continues from; None for a new run."""
+        self.newest: Header | None = None
+        """The checkpoint that was loaded or saved last."""
 
     @property
     def epoch(self) -> int:
@@ -72,31 +76,41 @@ class OpenRun:
         if self._owns_manager:
             self.manager.close()
 
-    def find(self) -> tuple[RunInfo, Header] | None:
-        """The run and its newest checkpoint, if it has one."""
-        reader = self.manager.reader
-        run = reader.run(self.run_id)
-        newest = reader.newest(run) if run is not None else None
-        return (run, newest) if run is not None and newest is not None else None
-
     def load(self) -> State | None:
-        """The newest state, to continue from; the hooks hear of it."""
-        state = self.manager.resume_from_latest(self.run_id)
-        if state is not None and not isinstance(state, State):
+        """The newest state, to continue from; the notes of its open step fill the ledger.
+
+        None if there is no such run. The hooks hear of it.
+        """
+        manager = self.manager
+        resumed = manager.perform(load.resume_run(manager.engine, self.run_id))
+        if resumed is None:
+            return None
+        state, tail = resumed
+        if not isinstance(state, State):
             raise UsageError(
                 f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
             )
-        if state is not None:
-            self.lineage = state.lineage
+        head, self.loaded = tail.run.seq, tail.loaded
+        self.newest, self.lineage, self._seen = tail.loaded.header, state.lineage, head
+        line = line_in(manager.reader.sealer, tail.notes, self.newest, head)
+        self.ledger.take(line.notes)
+        self.branch = line.branch if line.end == head else head
         return state
 
-    def load_notes(self, run: RunInfo, newest: Header) -> None:
-        """Fill the ledger with the notes of the step that the run is in the middle of."""
-        self._seen = run.seq
-        if run.seq > newest.metadata.get(OPEN_FROM, newest.seq):
-            line = read_line(self.manager.reader, newest, run.seq)
-            self.ledger.take(line.notes)
-            self.branch = line.branch if line.end == run.seq else run.seq
+    def rollback(self) -> State | None:
+        """The state that was saved last, without what the code has changed since."""
+        base = self.manager.engine.journal.base_of(self.run_id)
+        if base is not None:
+            texts = {key: base.base.text_of(key) for key in base.base.values}
+            loaded = Loaded(base.header, base.form, texts, 0, 0)
+        else:  # a save failed, and may be stored all the same
+            newest = self.manager.reader.newest_of(self.run_id)
+            if newest is None:
+                return None
+            loaded = self.manager.reader.load(newest)
+        state = loaded.upgraded()
+        assert isinstance(state, State)
+        return state
 
     def refresh(self) -> None:
         """Add the answers that others have written since."""
@@ -144,9 +158,20 @@ class OpenRun:
             schema=schema,
             whole=whole,
         )
-        return self.manager.save_draft(
-            draft, force=force or bool(notes), notes=notes, epoch=self._lease.epoch
+        manager = self.manager
+        saved = manager.perform(
+            save_draft(
+                manager.engine,
+                draft,
+                force=force or bool(notes),
+                notes=notes,
+                epoch=self._lease.epoch,
+            )
         )
+        if saved is None:
+            return ""
+        self.newest = saved
+        return saved.id
 
     def check_held(self) -> None:
         """Raise an error if the run is not open here any more."""
