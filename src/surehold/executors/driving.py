@@ -170,14 +170,14 @@ def _recorded(manager: CheckpointManager, run_id: str) -> str:
     newest = reader.newest_of(run_id)
     if newest is None:
         raise NotFoundError(f"no run {run_id!r} to drive", run_id=run_id)
-    entry_point = reader.load(newest).extra.get("entry_point")
+    entry_point = reader.door(newest).entry_point
     if not entry_point:
         raise UsageError(
             f"run {run_id!r} does not record which code executes it",
             hint="begin it with start(), or give entry_point=",
             run_id=run_id,
         )
-    return str(entry_point)
+    return entry_point
 
 
 def _text(error: Exception) -> str:

@@ -96,6 +96,6 @@ def _versions(found: object, name: str) -> list[Served]:
     if isinstance(found, Fleet):
         found = found.graph
     if isinstance(found, StateGraph):
-        names = dict.fromkeys((name, found.plan().entry_point or name))
+        names = dict.fromkeys((name, found.plan().door.entry_point or name))
         return [Served(one, found.config.version) for one in names]
     return [Served(name, _AGENT_VERSION)]

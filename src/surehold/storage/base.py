@@ -237,6 +237,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     started_at: datetime
     saved_at: datetime
+    door: str = ""
+    """The kind of its door; empty if its newest checkpoint names none."""
     open: bool = True
     """True if the run may wait for something: it is not completed, and it has records after its
     newest checkpoint, or that one says in its metadata where those of its open step begin."""

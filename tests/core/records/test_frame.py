@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surehold.core.records import frame
+from surehold.core.records.doors import Door
 from surehold.core.records.record import Header, open_record, seal
 from surehold.errors import (
     CorruptError,
@@ -62,6 +63,7 @@ OTHERS: dict[str, Any] = {
     "status": "failed",
     "metadata": {"cost": 2.5},
     "tags": ("b",),
+    "door": Door("graph"),
     "fingerprint": "f",
     "schema": 1,
     "size": 1,

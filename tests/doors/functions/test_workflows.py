@@ -694,7 +694,7 @@ def test_a_run_id_stands_for_one_call(db: str, calls: Calls) -> None:
     def another() -> None:
         return None
 
-    with pytest.raises(UsageError, match="'plan', not of 'another'"):
+    with pytest.raises(UsageError, match="'plan', not of workflow 'another'"):
         another.resume("r", storage=db)
     with pytest.raises(NotFoundError):
         plan.resume("nobody", storage=db)

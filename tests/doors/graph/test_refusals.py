@@ -231,7 +231,7 @@ def test_a_graph_that_another_module_made_is_found(tmp_path: Path) -> None:
         "    return graph\n"
     )
     (tmp_path / "app.py").write_text("from factory import make\ngraph = make()\n")
-    code = "import app; print(app.graph.plan().entry_point)"
+    code = "import app; print(app.graph.plan().door.entry_point)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )

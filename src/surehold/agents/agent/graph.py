@@ -32,7 +32,7 @@ _NO_LIMIT = 1 << 60
 class AgentGraph(StateGraph):
     """A graph whose checkpoints load as `AgentState`; found through its agent."""
 
-    form = "agent"
+    door = "agent"
 
     def __init__(
         self, config: GraphConfig, agent: BaseAutonomousAgent, manager: StateManager | None
@@ -90,8 +90,11 @@ def _answered(state: State) -> bool:
     return "answer" in state["extra"]
 
 
-def check_name(header: Header, agent_id: str) -> None:
-    """Raise a `UsageError` if a checkpoint is another agent's."""
+def check_agent(reader: Reader, header: Header, agent_id: str) -> None:
+    """Raise a `UsageError` if a checkpoint is not of that agent."""
+    door = reader.door(header)
+    if door.kind != "manager":  # an agent's state may have been saved by hand
+        door.check("agent", header.run_id, header.name)
     if header.name != agent_id:
         raise UsageError(
             f"checkpoint {header.id} is of agent {header.name!r}, not of {agent_id!r}",
@@ -106,7 +109,7 @@ def find_start(
     reader = manager.reader
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
-        check_name(header, agent_id)
+        check_agent(reader, header, agent_id)
         run = reader.run(header.run_id)
         if run is None:
             raise no_run(header.run_id)
@@ -146,7 +149,7 @@ def known_start(manager: StateManager, agent_id: str, run_id: str, task: str) ->
     if run is None or not run.checkpoints:
         return None
     newest = find_target(reader, run).header
-    check_name(newest, agent_id)
+    check_agent(reader, newest, agent_id)
     if task and not _is_about(manager, newest, task):
         raise UsageError(
             f"run {run_id!r} has another task: {_task(reader, newest)!r}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.graph import check_name
+from surehold.agents.agent.graph import check_agent
 from surehold.agents.agent.result import AgentResult
 from surehold.core.records import Header
 from surehold.doors.resume import ResumePlan, explain, find_target, no_run
@@ -73,7 +73,7 @@ class AgentRuns:
                 hint=f"surehold resume {parent}",
                 run_id=run_id,
             )
-        check_name(found, self.agent.agent_id)
+        check_agent(reader, found, self.agent.agent_id)
         return found
 
 

@@ -36,6 +36,12 @@ from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
 
+class FleetGraph(StateGraph):
+    """The graph that executes a fleet."""
+
+    door = "fleet"
+
+
 class FleetResult(RunResult[str], frozen=True, kw_only=True):
     """The end of a fleet's run. `str` gives the answer, as does `value`.
 
@@ -152,7 +158,7 @@ class Fleet(AsyncClosing):
         config = GraphConfig(
             name=name, observer=observer, checkpoint=checkpoint, max_iterations=1_000_000
         )
-        graph = StateGraph(config, manager=self._manager)
+        graph = FleetGraph(config, manager=self._manager)
         graph.found_as(self, module_that_makes(self))
         add_nodes(graph, crew)
         self.name = name

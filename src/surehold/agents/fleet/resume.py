@@ -97,11 +97,14 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Checkpoint
         raise NotFoundError(
             error.message, hint=hint, checkpoint_id=checkpoint_id, nearest=tuple(near)
         ) from None
-    state = reader.load_visible(header).state()
-    if not isinstance(state, State) or "current_round" not in state or header.scope:
+    loaded = reader.load_visible(header)
+    if header.scope:
         raise UsageError(
-            f"checkpoint {header.id} is not of a fleet", hint="resume it with what saved it"
+            f"checkpoint {header.id} is of the nested scope {header.scope!r}",
+            hint="resume from a checkpoint of the fleet itself",
         )
+    loaded.door.check("fleet", header.run_id, header.name)
+    state = loaded.graph_state()
     run = reader.run(header.run_id)
     if run is None:
         raise NotFoundError(f"run {header.run_id!r} is gone", run_id=header.run_id)

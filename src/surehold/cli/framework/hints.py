@@ -7,8 +7,9 @@ import shutil
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from surehold.core.records import MANAGER
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RunInfo
@@ -21,14 +22,10 @@ _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 
 
 def recorded_entry(manager: CheckpointManager, run: RunInfo) -> str | None:
-    """The ``module:name`` that the run recorded; "" for LangGraph, None for none."""
-    reader = manager.reader
-    newest = reader.newest(run)
-    beside: Any = reader.load(newest).extra if newest is not None else {}
-    if "langgraph" in beside:
-        return ""
-    entry = beside.get("entry_point")
-    return str(entry) if entry else None
+    """The ``module:name`` that the run recorded; "" for a framework's, None for none."""
+    newest = manager.reader.newest(run)
+    door = manager.reader.door(newest) if newest is not None else MANAGER
+    return "" if door.kind == "thread" else door.entry_point or None
 
 
 def how_to_resume(cli: Cli, run: RunInfo) -> str:

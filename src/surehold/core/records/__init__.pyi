@@ -3,6 +3,10 @@ from surehold.core.records.chain import Chain as Chain
 from surehold.core.records.chain import Gap as Gap
 from surehold.core.records.chain import chained as chained
 from surehold.core.records.chain import read_prune_note as read_prune_note
+from surehold.core.records.doors import MANAGER as MANAGER
+from surehold.core.records.doors import Door as Door
+from surehold.core.records.doors import DoorKind as DoorKind
+from surehold.core.records.doors import derived_door as derived_door
 from surehold.core.records.frame import BODY_LIMIT as BODY_LIMIT
 from surehold.core.records.frame import NONCE_BYTES as NONCE_BYTES
 from surehold.core.records.frame import Kdf as Kdf

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from surehold.core.records.doors import Door
 from surehold.errors import CorruptError, EncodeError
 
 FORMAT = 1
@@ -77,6 +78,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str = "running"
     metadata: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
+    door: Door | None = None
+    """What executes the run; on every checkpoint of scope ""."""
     fingerprint: str | None = None
     schema: _Count = 0
     size: int = 0

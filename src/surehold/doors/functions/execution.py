@@ -11,7 +11,7 @@ import msgspec
 
 from surehold.core.context import during
 from surehold.core.policy import Ending, RunFacts, ending_of
-from surehold.core.records import OPEN_FROM, Header
+from surehold.core.records import OPEN_FROM, Door, Header
 from surehold.core.state import Lineage, Place, read_metadata
 from surehold.core.values import encode
 from surehold.doors.events import Event, Listener, emitter
@@ -69,7 +69,7 @@ class FunctionRun:
         self._typed = typed
         self._wait = wait
         self._awaited = awaited
-        self._opened = OpenRun(run_id, storage, lease_seconds)
+        self._opened = OpenRun(run_id, Door("function", version), storage, lease_seconds)
         observers = (Listener(on_event),) if on_event is not None else ()
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point: Callable[[], str] = str
@@ -110,9 +110,8 @@ class FunctionRun:
             return None
         newest = opened.newest
         assert newest is not None
-        self._values = state.to_dict()
-        self._check(arguments)
-        self.version = self._values["version"]
+        self._values, self.version = _own_values(newest, state.to_dict())
+        self._check(newest, arguments)
         self.arguments = self._values["arguments"]
         if arguments is not None:  # the stored ones may be redacted
             self.arguments = _storable(self._typed, arguments)
@@ -135,7 +134,7 @@ class FunctionRun:
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         self.arguments = arguments
-        self._values = _first_values(self._name, self.version, self._typed, arguments)
+        self._values = {"arguments": _storable(self._typed, arguments)}
         self._save("routine", "running", {})
         first = self._opened.newest
         if first is None:
@@ -156,9 +155,11 @@ class FunctionRun:
             emit=self._emit,
         )
 
-    def _check(self, arguments: Mapping[str, Any] | None) -> None:
-        hooks = self._opened.hook_manager
-        _check_fits(self._name, self._typed, self.run_id, self._values, arguments, hooks)
+    def _check(self, newest: Header, arguments: Mapping[str, Any] | None) -> None:
+        _check_name(self._name, newest)
+        if arguments is not None:
+            hooks = self._opened.hook_manager
+            _check_same(self._name, self._typed, self.run_id, self._values, arguments, hooks)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -279,11 +280,12 @@ class FunctionRun:
             metadata=read_metadata({**metadata, **open_from}),
         )
         deferred = self._opened.ledger.deferred()
+        self._opened.door = Door("function", self.version, self._entry_point())
         saved = self._opened.save(
             place,
             self._values,
             notes=(*deferred, *(notes or ())),
-            extra={"entry_point": self._entry_point()} | ({"error": error} if error else {}),
+            extra={"error": error} if error else None,
             force=True,
             schema=0,
             whole=place.step > _LONG,
@@ -304,40 +306,35 @@ class FunctionRun:
         )
 
 
-def _first_values(
-    name: str, version: int, typed: Typed, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The state that a run of a workflow begins with."""
-    return {
-        "workflow": name,
-        "version": version,
-        "arguments": _storable(typed, arguments),
-    }
-
-
 def _storable(typed: Typed, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {key: typed.storable(value, key) for key, value in arguments.items()}
 
 
-def _check_fits(
+def _own_values(newest: Header, values: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """Arguments and result of a run, and the version of the workflow it began with.
+
+    Versions before the header named it kept the name and the version beside them.
+    """
+    if newest.door is not None:
+        return values, newest.door.version
+    return {k: values[k] for k in ("arguments", "result") if k in values}, values["version"]
+
+
+def _check_name(name: str, newest: Header) -> None:
+    if newest.name != name:
+        door = newest.door or Door("function")
+        raise door.refusal(newest.run_id, newest.name, f"workflow {name!r}")
+
+
+def _check_same(
     name: str,
     typed: Typed,
     run_id: str,
     kept: Mapping[str, Any],
-    arguments: Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
     hooks: HookManager | None,
 ) -> None:
-    """Raise a `UsageError` if the run is of another workflow or other arguments."""
-    if not {"workflow", "arguments", "version"} <= kept.keys():
-        raise UsageError(f"run {run_id!r} is no workflow's", hint="resume it with what began it")
-    if kept["workflow"] != name:
-        raise UsageError(
-            f"run {run_id!r} is of workflow {kept['workflow']!r}, not of {name!r}",
-            hint="resume it with that one, or choose another run id",
-            run_id=run_id,
-        )
-    if arguments is None:
-        return
+    """Raise a `UsageError` if the run was begun with other arguments."""
     now = _storable(typed, arguments)
     if encode(dict(kept["arguments"])) not in (encode(now), encode(redacted(now, hooks))):
         raise UsageError(
@@ -356,10 +353,10 @@ def first_draft(
     entry_point: str,
 ) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
-    values = _first_values(name, version, typed, arguments)
+    values = {"arguments": _storable(typed, arguments)}
     place = Place(run_id=run_id, name=name, step=0, kind="routine", status="running")
-    extra = {"entry_point": entry_point}
-    return draft_at(place, values, Lineage(), extra=extra, schema=0)
+    door = Door("function", version, entry_point)
+    return draft_at(place, values, Lineage(), door=door, schema=0)
 
 
 def check_begun(
@@ -373,8 +370,11 @@ def check_begun(
     with opened(storage) as manager:
         newest = manager.reader.newest_of(run_id)
         if newest is not None:
-            kept = manager.reader.load(newest).graph_state().to_dict()
-            _check_fits(name, typed, run_id, kept, arguments, manager.hook_manager)
+            loaded = manager.reader.load(newest)
+            loaded.door.check("function", run_id, newest.name)
+            _check_name(name, newest)
+            kept = loaded.graph_state().to_dict()
+            _check_same(name, typed, run_id, kept, arguments, manager.hook_manager)
 
 
 def look_up(
@@ -391,8 +391,8 @@ def look_up(
         raise NotFoundError(f"no run {run_id!r}", hint=_NO_RUN, run_id=run_id)
     loaded = reader.load(newest)
     values = loaded.graph_state().to_dict()
-    if values.get("workflow") != name:
-        raise UsageError(f"run {run_id!r} is not of workflow {name!r}", run_id=run_id)
+    loaded.door.check("function", run_id, newest.name)
+    _check_name(name, newest)
     if newest.status == "completed":
         return _completed(newest, values, typed)
     ledger = open_notes(reader, run)

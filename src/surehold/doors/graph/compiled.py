@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from surehold.core.policy import RetryPolicy
-from surehold.core.records import digest_of
+from surehold.core.records import Door, digest_of
 from surehold.doors.graph.edges import Edge
 from surehold.doors.graph.node_result import NodeFunction
 from surehold.errors import ShapeError
@@ -45,10 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: bool
     shape: Shape
     fingerprint: str
-    form: str = ""
-    """Class that managers load its checkpoints as: "" for State, "agent" for AgentState."""
-    entry_point: str = ""
-    """``module:graph``, to find it again."""
+    door: Door = Door("graph")
 
     def straight(self) -> dict[str, str]:
         """Successors that no predicate decides on, by node."""

@@ -16,6 +16,7 @@ import msgspec
 
 from surehold.core.closing import AsyncClosing
 from surehold.core.policy import RetryPolicy, Rules, read_policy
+from surehold.core.records import Door, DoorKind
 from surehold.core.state import State
 from surehold.doors.checks import check_listener, is_async
 from surehold.doors.events import Event, EventStream, Observer, resolve_observers
@@ -83,8 +84,8 @@ class StateGraph(AsyncClosing):
     checkpoints, it alone decides what is saved, and where.
     """
 
-    form = ""
-    """Class that managers load its checkpoints as: "" for `State`."""
+    door: DoorKind = "graph"
+    """The door of its runs."""
 
     def __init__(
         self,
@@ -272,8 +273,7 @@ class StateGraph(AsyncClosing):
                 snapshots=self.config.snapshots,
                 shape=shape,
                 fingerprint=shape.digest(),
-                form=self.form,
-                entry_point=entry_point_of(self._known_as, self._module),
+                door=Door(self.door, entry_point=entry_point_of(self._known_as, self._module)),
             )
         return self._plan
 
@@ -360,9 +360,10 @@ class StateGraph(AsyncClosing):
         state = _first_state(values, run_id)
         state = state.placed(msgspec.structs.replace(state.place, name=state.name or self.name))
         if options.entry_point is not None:
-            plan = msgspec.structs.replace(plan, entry_point=options.entry_point)
+            door = Door(self.door, entry_point=options.entry_point)
+            plan = msgspec.structs.replace(plan, door=door)
         draft = first_draft(plan, state)
-        if not begin_queued(manager, draft, plan.entry_point, plan.version, options):
+        if not begin_queued(manager, draft, plan.door.entry_point, plan.version, options):
             check_begun_by(manager.reader, state)
             if values is not None:
                 check_input(manager.reader, manager.hook_manager, state, plan.version, inputs)

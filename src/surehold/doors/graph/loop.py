@@ -325,9 +325,7 @@ class Loop(msgspec.Struct, eq=False):
             self._lineage,
             fingerprint=plan.fingerprint,
             schema=plan.version,
-            extra=functools.partial(
-                write_progress, now, path, self._in_journal, plan.shape, plan.entry_point
-            ),
+            extra=functools.partial(write_progress, now, path, self._in_journal, plan.shape),
             notes=notes,
         )
         if checkpoint_id:

@@ -33,38 +33,38 @@ class Progress(Now, kw_only=True, omit_defaults=True):
     """Nodes executed so far."""
     shape: Shape | None = None
     """The graph as it was then."""
-    entry_point: str = ""
-    """``module:name`` of the graph."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 def write_progress(
-    now: Now, path: list[str], since: int, shape: Shape | None, entry_point: str, whole: bool
+    now: Now, path: list[str], since: int, shape: Shape | None, whole: bool
 ) -> bytes:
     """Encode the progress for a checkpoint.
 
-    With *whole* (a keyframe), the path, the shape and the entry point are written in full; else
-    only the nodes from index *since* on.
+    With *whole* (a keyframe), path and shape are written in full; else only the nodes from index
+    *since* on.
     """
     if not whole:
         return _encode({"now": now, "path": path[since:]})
     tree: dict[str, object] = {"now": now, "path": path}
     if shape is not None:
-        tree |= {"shape": shape, "entry_point": entry_point}
+        tree["shape"] = shape
     return _encode(tree)
 
 
 def read_progress(loaded: Loaded) -> Progress:
-    """Read the progress of a checkpoint; a `ShapeError` if no graph saved it."""
+    """Read the progress of a checkpoint; a `UsageError` if no graph executes its run."""
+    header = loaded.header
+    if not header.scope and not loaded.door.has_nodes:
+        loaded.door.check("graph", header.run_id, header.name)
     extra = loaded.extra
     if "now" not in extra:
         raise ShapeError(
-            f"checkpoint {loaded.header.id} was not saved by a graph",
-            hint="resume it with what saved it",
-            run_id=loaded.header.run_id,
+            f"checkpoint {header.id} was saved by hand and keeps no progress in a graph",
+            hint="resume from an earlier checkpoint",
+            run_id=header.run_id,
         )
     tree = {**extra["now"], "path": extra["path"], "shape": extra.get("shape")}
-    tree["entry_point"] = extra.get("entry_point", "")
     return msgspec.convert(tree, Progress)

@@ -30,7 +30,7 @@ from surehold.doors.resume import (
 )
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.engine.managers import StateManager
-from surehold.engine.runs import Session, StopRequests, branch_note, check_form
+from surehold.engine.runs import Session, StopRequests, branch_note, check_door, form_of
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 
@@ -161,7 +161,7 @@ class Runner(msgspec.Struct, eq=False):
             run_id,
             lease_seconds=self.config.lease_seconds,
             alone=self.alone,
-            form=self.plan.form,
+            door=self.plan.door,
         )
         await session.open()
         self._say(run_id, "lease.taken", epoch=session.epoch)
@@ -210,8 +210,8 @@ class Runner(msgspec.Struct, eq=False):
         if header.status == "completed":
             return _Found(header, self._final(session.manager, header), Progress())
         loaded, state = session.load(header, notes=True, run=run)
-        by_program = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved in code
-        progress = Progress(next=self.plan.entry) if by_program else read_progress(loaded)
+        by_hand = loaded.door.kind == "manager"
+        progress = Progress(next=self.plan.entry) if by_hand else read_progress(loaded)
         if session.floor == 0:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, force=wanted.force)
@@ -304,7 +304,7 @@ class Runner(msgspec.Struct, eq=False):
 
     def _final(self, manager: StateManager, header: Header) -> State:
         loaded = manager.reader.load(header)
-        check_form(loaded, self.plan.form)
+        check_door(loaded, self.plan.door)
         return loaded.graph_state()
 
     # Does the run fit the graph?
@@ -351,14 +351,15 @@ def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     state = state.at(scope="", step=0, node=None, kind="routine", status="running")
     values, natures = state.for_saving()
     return CheckpointDraft(
-        plan.form,
+        form_of(plan.door),
         state.place,
         values,
         natures,
         Lineage(),
+        door=plan.door,
         fingerprint=plan.fingerprint,
         schema=plan.version,
-        extra=partial(write_progress, Now(next=plan.entry), [], 0, plan.shape, plan.entry_point),
+        extra=partial(write_progress, Now(next=plan.entry), [], 0, plan.shape),
     )
 
 

@@ -10,8 +10,8 @@ from contextvars import Token
 from typing import Any, Generic, Self, TypeVar
 
 from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
-from surehold.core.records import Header, check_run_id, digest_of
-from surehold.core.state import NO_METADATA, Place, State, read_metadata
+from surehold.core.records import Door, check_run_id, digest_of
+from surehold.core.state import NO_METADATA, Place, read_metadata
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
@@ -415,7 +415,7 @@ class Run:
     def _open(self) -> None:
         if self._run is not None:
             raise UsageError("this run is open already")
-        opened = OpenRun(self.run_id, self._storage, self._lease_seconds)
+        opened = OpenRun(self.run_id, Door("loop"), self._storage, self._lease_seconds)
         try:
             opened.open()
             self._run = opened
@@ -432,7 +432,6 @@ class Run:
         if state is not None:
             loaded = opened.loaded
             assert loaded is not None
-            _check_of_a_loop(state, loaded.header)
             self.state = state.to_dict()
             self.step, self.name = state.step, state.name or self.name
             self.checkpoint_id = state.checkpoint_id
@@ -580,21 +579,6 @@ class Each(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._run._each_async(self._items)
-
-
-def _check_of_a_loop(state: State, newest: Header) -> None:
-    """Raise a `UsageError` if a graph, a fleet or a workflow executes the run."""
-    if newest.fingerprint is not None:
-        owner, resumes = "a graph or a fleet", "what began it"
-    elif {"workflow", "version", "arguments"} <= {*state} and state["workflow"] == state.name:
-        owner, resumes = f"workflow {state.name!r}", f"{state.name}.resume({state.run_id!r})"
-    else:
-        return
-    raise UsageError(
-        f"run {state.run_id!r} is of {owner}",
-        hint=f"resume it with {resumes}, or choose another run id",
-        run_id=state.run_id,
-    )
 
 
 def _chained(digest: str, item: Any) -> str:

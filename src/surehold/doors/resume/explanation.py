@@ -122,8 +122,6 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
         return f"run {self.run_id} {goes} after step {self.step} with {where}"
 
 
-_WORKFLOW = frozenset(["workflow", "version", "arguments"])
-"""Keys of the state that a workflow is saved with."""
 _LISTED = 8
 """Recorded calls that are listed by their ids, at most."""
 
@@ -148,7 +146,7 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
     target = find_target(reader, find_run(reader, run_id))
     run, newest = target.run, target.newest
     loaded = reader.load(newest)
-    if plan is None and "now" not in loaded.extra and loaded.texts.keys() >= _WORKFLOW:
+    if plan is None and loaded.door.kind == "function":
         return _explain_workflow(reader, run, loaded)
     progress = read_progress(loaded)
     notes = read_notes(reader, newest, run.seq)
@@ -194,7 +192,7 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
         status=newest.status,
         step=newest.step,
         checkpoint_id=newest.id,
-        next=str(loaded.graph_state()["workflow"]),
+        next=newest.name,
         is_workflow=True,
         reused=tuple(one.id for one in done),
         in_doubt=tuple(waiting_of(run.run_id, note) for note in notes if in_doubt(note)),

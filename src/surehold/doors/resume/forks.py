@@ -59,13 +59,12 @@ def edited(
         now = Now(next=decided, elapsed=progress.elapsed)
         told = read_metadata({**draft.place.metadata, **(metadata or {})})
         place = msgspec.structs.replace(draft.place, status="interrupted", metadata=told)
-        shape, entry_point = progress.shape, progress.entry_point
         return msgspec.structs.replace(
             draft,
             place=place,
             values=values,
             natures=natures,
-            extra=functools.partial(write_progress, now, progress.path, 0, shape, entry_point),
+            extra=functools.partial(write_progress, now, progress.path, 0, progress.shape),
         )
 
     return change

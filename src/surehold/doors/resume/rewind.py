@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
-from surehold.core.records import Header
+from surehold.core.records import Door, Header
 from surehold.core.state import State
 from surehold.core.values import Usage
 from surehold.doors.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
@@ -88,14 +88,14 @@ async def _taken_back(session: Session, header: Header, state: State, progress: 
         next=progress.next, elapsed=progress.elapsed, floor=session.floor, branch=session.branch
     )
 
-    path, entry_point = progress.path, progress.entry_point
+    path = progress.path
     in_doubt = [note for note in session.ledger.effects() if not note.content.done]
     saved = await session.save(
         state.at(kind="recovery"),
         state.lineage,
         fingerprint=header.fingerprint,
         schema=header.schema,
-        extra=functools.partial(write_progress, now, path, len(path), progress.shape, entry_point),
+        extra=functools.partial(write_progress, now, path, len(path), progress.shape),
         notes=(branch_note(header.seq, session.branch), *in_doubt),
     )
     if not saved:
@@ -112,11 +112,11 @@ def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progres
     target = find_target(reader, run, checkpoint_id)
     run, header = target.run, target.header
     left = reader.load(target.newest)
-    session.form = left.form
+    session.door = Door("agent") if left.form else left.door
     session.floor = run.seq
     loaded, state = session.load(header, notes=True)
     session.branch = run.seq
-    progress = read_progress(loaded) if "now" in loaded.extra else Progress()
+    progress = read_progress(loaded) if loaded.door.has_nodes else Progress()
     state = of_the_run(header, state)
     return header, still_spent(state, left.graph_state(), replayed=state), progress
 

@@ -33,7 +33,7 @@ def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
     loaded = reader.load(newest)
     facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
     facts["usage"] = spent_before(reader, run_id)
-    if "now" not in loaded.extra and loaded.texts.keys() >= {"workflow", "arguments"}:
+    if loaded.door.kind == "function":
         return RunResult(**facts, value=loaded.graph_state().to_dict().get("result"))
     return GraphResult(**facts, state=loaded.state())
 

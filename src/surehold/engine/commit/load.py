@@ -198,7 +198,7 @@ def fork(
     if change is not None:
         draft = change(loaded, draft)
     notes: list[Note] = []
-    if draft.values.keys() >= _WORKFLOW:
+    if loaded.door.kind == "function" and not header.scope:
         draft = _interrupted(draft)
         if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
             notes = yield Work(lambda: _calls_until(engine.reader, header))
@@ -259,7 +259,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     draft = draft_of(loaded.state(), new_run_id=run_id)
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
     extra = dict(loaded.extra)
-    if "now" in extra:  # where it says how far the other run's journal counts
+    if loaded.door.has_nodes:  # where it says how far the other run's journal counts
         extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
     place = msgspec.structs.replace(
         draft.place,
@@ -275,6 +275,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
         place=place,
         lineage=Lineage(header.id),
         id=None,
+        door=loaded.door,
         fingerprint=header.fingerprint,
         schema=header.schema,
         extra=(lambda _: msgspec.json.encode(extra)) if extra else None,
@@ -286,7 +287,5 @@ def _progress(header: Header) -> dict[str, Any]:
     return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
 
 
-_WORKFLOW = {"workflow", "version", "arguments"}
-"""Values that the state of a durable function's run has."""
 _PROGRESS = ("each", "round", "current_round")
 """Metadata that counts what a run has done."""

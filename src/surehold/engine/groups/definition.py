@@ -139,7 +139,7 @@ class Group(Closing):
         """Make an earlier checkpoint of the group the newest of all members.
 
         It is one commit, and nothing is dropped: what came in between stays in the journals. A
-        member that a graph, an agent or a fleet executes is refused: its calls would be repeated.
+        member that a loop or nothing executes may be rewound; any other would repeat its calls.
         """
         chosen = self._chosen(checkpoint_id)
         self._check_whole(chosen)
@@ -397,9 +397,9 @@ class Group(Closing):
             )
 
     def _is_executed(self, member: GroupMember) -> bool:
-        """True if a checkpoint holds the progress of a graph beside the state."""
+        """True if the member continues by what it has recorded, not by its state alone."""
         header = self.manager.reader.resolve(member.checkpoint_id)
-        return "now" in self.manager.reader.load_visible(header).extra
+        return self.manager.reader.door(header).kind not in ("loop", "manager")
 
     def _status(self, run_id: str, taken: GroupMember | None) -> MemberStatus:
         newest = self._newest(run_id)

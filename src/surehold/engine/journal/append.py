@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from surehold.core.records import Header, Record, compress, new_id, seal_new
+from surehold.core.records import MANAGER, Door, Header, Record, compress, new_id, seal_new
 from surehold.core.state import Place, migrations
 from surehold.core.values import Base, Written, after_change, changes, whole
 from surehold.engine.crypto import CLEAR_NOTES, Sealer
@@ -414,6 +414,7 @@ class Journal:
         schema = draft.schema
         if schema is None:
             schema = migrations.latest(name) if name in migrations.by_name else 0
+        door = None if scope else _door_of(draft, base)
         header = Header(
             run_id=run_id,
             seq=cursor.seq + 1,
@@ -431,6 +432,7 @@ class Journal:
             status=place.status,
             metadata=place.metadata or {},
             tags=place.tags,
+            door=door,
             fingerprint=draft.fingerprint,
             schema=schema,
             size=content.after.size,
@@ -450,7 +452,7 @@ class Journal:
             chain = header.seq, len(state or b"") + len(extra or b""), 0, 0
         written = after_change(content.written, content.changed, header.seq)
         cursor.bases[scope] = DeltaBase(
-            header, draft.form, content.after, *chain, written, draft.lineage
+            header, draft.form, door, content.after, *chain, written, draft.lineage
         )
         if delta is None and not scope:
             group.keyframes.append(run_id)
@@ -670,6 +672,11 @@ def checkpoint_body(
     if state is not None and written:
         parts.append(b'"written":%b' % msgspec.json.encode(written))
     return b"{%b}" % b",".join(parts)
+
+
+def _door_of(draft: CheckpointDraft, base: DeltaBase | None) -> Door:
+    before = base.door if base is not None else None
+    return draft.door.after(before) if draft.door is not None else before or MANAGER
 
 
 def _same_place(header: Header, draft: CheckpointDraft) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.records import Header
+from surehold.core.records import Door, Header
 from surehold.core.state import Lineage, State
 from surehold.core.values import Base, Lazy, Nature, SeenList, Written
 from surehold.engine.journal.draft import CheckpointDraft, Saveable
@@ -21,6 +21,7 @@ class DeltaBase(msgspec.Struct, frozen=True):
 
     header: Header
     form: str
+    door: Door | None
     base: Base
     key_seq: int
     key_weight: int
@@ -123,6 +124,7 @@ def delta_base_of(loaded: Loaded, state: Saveable | None) -> DeltaBase:
     return DeltaBase(
         header,
         loaded.form,
+        loaded.door if not header.scope else None,
         Base(values, live, header.size),
         key_seq=header.seq if header.frame == "key" else header.key_seq or 0,
         key_weight=loaded.key_weight,

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from surehold.core.records import Header, check_run_id, read_status
+from surehold.core.records import Door, Header, check_run_id, read_status
 from surehold.core.state import Lineage, Place, State, indexed_metadata, read_metadata
 from surehold.core.values import Items, Lazy, Nature, decode, encode
 from surehold.errors import UsageError
@@ -62,6 +62,8 @@ class CheckpointDraft(msgspec.Struct, frozen=True):
     lineage: Lineage
     id: str | None = None
     """The checkpoint's id, if the caller gives one."""
+    door: Door | None = None
+    """What executes the run; None for that of the checkpoint it is built on."""
     fingerprint: str | None = None
     schema: int | None = None
     """The version of its values; None for the newest that `migrations` knows of its name."""

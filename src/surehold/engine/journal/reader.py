@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import OPEN_FROM, Header, Record
+from surehold.core.records import OPEN_FROM, Door, Header, Record, derived_door
 from surehold.core.state import State, migrations
 from surehold.core.values import Rebuilt, Written, after_change, decode, encode
 from surehold.engine.crypto import Sealer
@@ -60,6 +60,11 @@ class Loaded(msgspec.Struct, frozen=True):
                 old = whole.get(key)
                 whole[key] = old + value if isinstance(old, list) else value
         return whole
+
+    @property
+    def door(self) -> Door:
+        """The door of this checkpoint's run."""
+        return self.header.door or derived_door(self.form, self.extra)
 
     def state(self) -> Saveable:
         """The object that was saved, as it was."""
@@ -203,6 +208,10 @@ class Reader:
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:
         """The newest visible checkpoint of a run's scope, checked against the run's head."""
         return self.newest_of(run.run_id, scope)
+
+    def door(self, header: Header) -> Door:
+        """The door of a checkpoint's run."""
+        return header.door or self.load_visible(header).door
 
     def newest_of(self, run_id: str, scope: str = "") -> Header | None:
         """The same of the run with that id; None also if there is no such run."""

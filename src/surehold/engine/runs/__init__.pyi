@@ -26,7 +26,8 @@ from surehold.engine.runs.execution import Session as Session
 from surehold.engine.runs.execution import StepContext as StepContext
 from surehold.engine.runs.execution import call_context as call_context
 from surehold.engine.runs.execution import check_awaited as check_awaited
-from surehold.engine.runs.execution import check_form as check_form
+from surehold.engine.runs.execution import check_door as check_door
+from surehold.engine.runs.execution import form_of as form_of
 from surehold.engine.runs.execution import idempotency_key as idempotency_key
 from surehold.engine.runs.execution import place_name as place_name
 from surehold.engine.runs.execution import taken_over as taken_over

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from surehold.core.records import Header, digest_of
+from surehold.core.records import Door, Header, digest_of
 from surehold.core.state import Lineage, State
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.hooks import hide_secrets
@@ -46,12 +46,12 @@ class Session:
         *,
         lease_seconds: float,
         alone: bool = False,
-        form: str = "",
+        door: Door | None = None,
     ) -> None:
         self.manager = manager
         self.hook_manager = manager.hook_manager
-        self.form = form
-        """The class that managers load the run's checkpoints as."""
+        self.door = door
+        """What executes the run; None before that is known."""
         self._alone = alone
         self._blocking = CheckpointManager.beside(manager)
         self.run_id = run_id
@@ -204,11 +204,12 @@ class Session:
             fresh = lineage.checkpoint_id is None
         values, natures = state.for_saving()
         draft = CheckpointDraft(
-            "" if state.scope else self.form,
+            "" if state.scope else form_of(self.door),
             state.place,
             values,
             natures,
             lineage,
+            door=self.door,
             fingerprint=fingerprint,
             schema=schema,
             extra=extra,
@@ -263,7 +264,8 @@ class Session:
         *run* is the run's head, if it was read under the lease.
         """
         loaded = self._reader.load(header)
-        check_form(loaded, self.form if not header.scope else "")
+        if self.door is not None and not header.scope:
+            check_door(loaded, self.door)
         state = loaded.graph_state()
         self._journal.resume_from(loaded, state)
         if notes:
@@ -285,13 +287,19 @@ class Session:
         return header if header is not None and header.seq > self.floor else None
 
 
-def check_form(loaded: Loaded, form: str) -> None:
-    """Raise a `UsageError` if a runtime of another form saved the checkpoint."""
-    if loaded.form != form:
-        run_id = loaded.header.run_id
-        if loaded.form:
-            raise UsageError(f"run {run_id!r} is an agent's", hint="resume it with its agent")
-        raise UsageError(f"run {run_id!r} is not an agent's", hint="resume it with what saved it")
+def check_door(loaded: Loaded, door: Door) -> None:
+    """Raise a `UsageError` unless *door* may continue the run of a checkpoint.
+
+    An agent also continues an agent's state that was saved by hand.
+    """
+    header = loaded.header
+    if not (loaded.form and door.kind == "agent" and loaded.door.kind == "manager"):
+        loaded.door.check(door.kind, header.run_id, header.name)
+
+
+def form_of(door: Door | None) -> str:
+    """The class that managers load the checkpoints of a door as."""
+    return "agent" if door is not None and door.kind == "agent" else ""
 
 
 def place_name(name: str, step: int) -> str:

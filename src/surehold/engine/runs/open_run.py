@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.records import Header
+from surehold.core.records import Door, Header
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
 from surehold.engine.commit import await_uncancelled, load, save_draft
@@ -25,9 +25,15 @@ class OpenRun:
     """Holds one run and records in it; `Run` and durable functions are built on it."""
 
     def __init__(
-        self, run_id: str, storage: CheckpointManager | Storage | str | None, lease_seconds: float
+        self,
+        run_id: str,
+        door: Door,
+        storage: CheckpointManager | Storage | str | None,
+        lease_seconds: float,
     ) -> None:
         self.run_id = run_id
+        self.door = door
+        """What executes the run, as the next save writes it."""
         self.branch = 0
         self.lineage = Lineage()
         self.ledger = Ledger(self._append, self._append_now)
@@ -79,20 +85,23 @@ class OpenRun:
     def load(self) -> State | None:
         """The newest state, to continue from; the notes of its open step fill the ledger.
 
-        None if there is no such run. The hooks hear of it.
+        None if there is no such run. The hooks hear of it. A run that this door may not continue is
+        a `UsageError`.
         """
         manager = self.manager
         resumed = manager.perform(load.resume_run(manager.engine, self.run_id))
         if resumed is None:
             return None
         state, tail = resumed
+        newest, door = tail.loaded.header, tail.loaded.door
+        door.check(self.door.kind, self.run_id, newest.name)
         if not isinstance(state, State):
             raise UsageError(
                 f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
             )
         head, self.loaded = tail.run.seq, tail.loaded
-        self.newest, self.lineage, self._seen = tail.loaded.header, state.lineage, head
-        line = line_in(manager.reader.sealer, tail.notes, self.newest, head)
+        self.newest, self.lineage, self._seen = newest, state.lineage, head
+        line = line_in(manager.reader.sealer, tail.notes, newest, head)
         self.ledger.take(line.notes)
         self.branch = line.branch if line.end == head else head
         return state
@@ -154,6 +163,7 @@ class OpenRun:
             place,
             values,
             self.lineage,
+            door=self.door,
             extra=extra,
             schema=schema,
             whole=whole,
@@ -211,6 +221,7 @@ def draft_at(
     values: Mapping[str, Any],
     lineage: Lineage,
     *,
+    door: Door | None = None,
     extra: Mapping[str, Any] | None = None,
     schema: int | None = None,
     whole: bool = False,
@@ -224,6 +235,7 @@ def draft_at(
         values,
         dict.fromkeys(values, Nature.LIVE),
         lineage,
+        door=door,
         schema=schema,
         force_keyframe=whole,
         extra=(lambda _: beside) if beside is not None else None,

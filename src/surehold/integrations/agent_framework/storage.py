@@ -22,7 +22,7 @@ with extra("agent-framework"):
     from agent_framework import WorkflowCheckpoint
     from agent_framework.exceptions import WorkflowCheckpointException
 
-from surehold.core.records import Header, check_run_id
+from surehold.core.records import Door, Header, check_run_id
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.core.values import Lazy, Nature, at_path, decode, weigh
 from surehold.engine.commit import Engine, Steps, Work, blocking, delete, save_draft
@@ -198,6 +198,7 @@ class _Workflows:
             natures=dict.fromkeys(texts, Nature.TAGGED),
             lineage=Lineage(checkpoint.previous_checkpoint_id),
             id=check_run_id(checkpoint.checkpoint_id, "checkpoint_id"),
+            door=Door("thread"),
             fingerprint=checkpoint.graph_signature_hash,
             extra=lambda _: beside,
             branching=_BRANCHING,

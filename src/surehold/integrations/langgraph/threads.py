@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from surehold.core.records import Header, check_run_id
+from surehold.core.records import Door, Header, check_run_id
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Items, Lazy, Nature
 from surehold.engine import commit as operations
@@ -298,6 +298,7 @@ def draft_of(
         natures=dict.fromkeys(texts, Nature.TAGGED),
         lineage=lineage,
         id=checkpoint_id,
+        door=Door("thread"),
         extra=lambda _: said,
         branching=branching,
         on_stored=stored,

@@ -111,6 +111,7 @@ def run_info(head: Head, newest: Header | None) -> RunInfo:
         step=newest.step if newest else 0,
         node=newest.node if newest else None,
         kind=newest.kind if newest else "routine",
+        door=newest.door.kind if newest and newest.door else "",
         open=head.status != "completed"
         and (newest is None or head.seq > newest.seq or OPEN_FROM in newest.metadata),
     )

@@ -71,7 +71,7 @@ def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], Checkpo
     graph_change = edited(edit)
 
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
-        if "now" in loaded.extra:  # a graph decides its next node again
+        if loaded.door.has_nodes:  # a graph decides its next node again
             return graph_change(loaded, draft)
         values = {**draft.values, **edit}
         natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
