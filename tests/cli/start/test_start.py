@@ -143,7 +143,8 @@ def test_doctor_tells_what_is_installed_and_guaranteed(on: Surehold, here: Path)
 
 
 def test_a_program_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "surehold.testing.validation", None)
+    monkeypatch.setitem(sys.modules, "surehold.testing.selftest", None)
+    monkeypatch.delitem(sys.modules, "surehold.cli.commands.start.selftest", raising=False)
     result = call("selftest")
     assert result.code in (1, 2)
     assert "Traceback" not in result.err

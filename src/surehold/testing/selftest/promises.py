@@ -1,122 +1,46 @@
-"""Checks of a storage in its place: written to, killed, damaged, filled up.
-
-```console
-$ python -m surehold.testing.validation sqlite:////srv/agents/runs.db
-```
-
-It works in a scratch area beside the storage (or, where the medium is no file, in runs of its
-own), which it removes. Without a URL it is the default address. PASS or FAIL, a line a promise; the
-exit code is 1 if anything failed.
-"""
+"""Promises of a storage, checked in its place: killed, damaged, filled up."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import random
-import resource
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from surehold.agents.resilient import ResilientCheckpointManager
 from surehold.core.state import State
 from surehold.doors.loop import run as durable
 from surehold.engine.managers import CheckpointManager
-from surehold.errors import ConflictError, StorageError, SureholdError
-from surehold.storage.addresses import mask_url
-from surehold.storage.registry import default_address
-from surehold.testing.selftest import (
-    Failed,
-    Scratch,
-    Skipped,
-    Verdicts,
-    killed_after,
-    require,
-    scratch_in,
-)
+from surehold.errors import ConflictError, LeaseHeldError, SureholdError
+from surehold.testing.selftest.children import STEPS, item, killed_after
+from surehold.testing.selftest.scratch import Scratch, scratch_in
+from surehold.testing.selftest.verdicts import Failed, Skipped, PromiseVerdict, judge, require
 
-STEPS = 40
-SPOILT = 60
-ROOM = 256 << 10
-_SAVES_TO_FILL = 1_000
-"""Saves of at least 2,000 bytes, of which the room takes far fewer."""
+_WRITTEN = 40
+_SPOILT = 60
+_KEY = "5a" * 32
 _VOLATILE = ("tmpfs", "ramfs", "devtmpfs")
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs")
 _FAST = 0.00005
 _MEMORY = "memory ends with its process"
 
 
-def _item(step: int) -> dict[str, Any]:
-    """The data that a step adds. It depends on the step alone, so it can be checked."""
-    return {"step": step, "text": f"step {step} ".ljust(100 + step * 37 % 400, "-")}
-
-
 def _expected(step: int) -> dict[str, Any]:
-    return {"items": [_item(n) for n in range(1, step + 1)]}
-
-
-# What the child processes do
-
-
-def _write_on(address: str, run_id: str) -> None:
-    """Save step after step, and tell of each once it is acknowledged, until killed."""
-    with durable(run_id, storage=address) as run:
-        items = run.state.setdefault("items", [])
-        while True:
-            items.append(_item(run.step + 1))
-            run.checkpoint()
-            print(run.step, flush=True)
-
-
-def _fill(address: str, run_id: str) -> None:
-    """Save until no file has room to grow; then, with room again, once more."""
-    with CheckpointManager(address) as manager:
-        state = manager.resume_from_latest(run_id) or State.new({"items": []}, run_id=run_id)
-        sys.dont_write_bytecode = True  # the limit would cut short what Python caches of a module
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, hard))
-        noise = random.Random(7)
-        error: SureholdError | None = None
-        while error is None and state.step < _SAVES_TO_FILL:
-            step = state.step + 1
-            item = {**_item(step), "noise": noise.randbytes(2000).hex()}
-            new = state.append("items", item).at(step=step)
-            try:
-                manager.save_checkpoint(new)
-            except StorageError as full:
-                error = full
-            else:
-                state = new
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        print(type(error).__name__, state.step, flush=True)
-    with CheckpointManager(address) as manager:
-        state = manager.resume_from_latest(run_id)
-        manager.save_checkpoint(state.append("items", _item(0)).at(step=state.step + 1))
-        print("again", state.step, flush=True)
-
-
-_CHILDREN: dict[str, Callable[[str, str], None]] = {"write": _write_on, "fill": _fill}
-
-
-def _start(which: str, scratch: Scratch, run: str, lines: int | None) -> list[str]:
-    arguments = ["--child", which, scratch.run_id(run)]
-    return killed_after("surehold.testing.validation", arguments, scratch.address, lines)
-
-
-# What is promised
+    return {"items": [item(n) for n in range(1, step + 1)]}
 
 
 def _save_steps(manager: CheckpointManager, run_id: str) -> None:
     state = State.new({"items": []}, run_id=run_id)
     for step in range(1, 6):
-        state = state.append("items", _item(step)).at(step=step)
+        state = state.append("items", item(step)).at(step=step)
         manager.save_checkpoint(state)
 
 
@@ -125,8 +49,8 @@ def _writes(scratch: Scratch) -> str:
     with CheckpointManager(scratch.address) as manager:
         state = State.new({"items": []}, run_id=scratch.run_id("write"))
         ids = []
-        for step in range(1, STEPS + 1):
-            state = state.append("items", _item(step)).at(step=step)
+        for step in range(1, _WRITTEN + 1):
+            state = state.append("items", item(step)).at(step=step)
             began = time.perf_counter()
             ids.append(manager.save_checkpoint(state))
             times.append(time.perf_counter() - began)
@@ -135,7 +59,7 @@ def _writes(scratch: Scratch) -> str:
     if scratch.medium != "memory":
         with CheckpointManager(scratch.address) as manager:
             _check_states(manager, ids)
-    return f"{STEPS} states read back as they were; a save takes {_spell(times)}"
+    return f"{_WRITTEN} states read back as they were; a save takes {_spell(times)}"
 
 
 def _check_states(manager: CheckpointManager, ids: Sequence[str]) -> None:
@@ -180,12 +104,11 @@ def _one_wins(scratch: Scratch) -> str:
 
 
 def _survives_kills(scratch: Scratch, rounds: int, chance: random.Random) -> str:
-    if scratch.medium == "memory":
-        raise Skipped(_MEMORY)
+    _outlives_a_process(scratch)
     run_id = scratch.run_id("kill")
     acknowledged = lost = 0
     for _ in range(rounds):
-        said = _start("write", scratch, "kill", chance.randint(1, 15))
+        said = killed_after("write", scratch.address, run_id, chance.randint(1, 15))
         acknowledged += len(said)
         with CheckpointManager(scratch.address) as manager:
             state = manager.resume_from_latest(run_id)
@@ -198,6 +121,67 @@ def _survives_kills(scratch: Scratch, rounds: int, chance: random.Random) -> str
     return f"{rounds} times SIGKILL, {acknowledged} saves acknowledged, {lost} lost"
 
 
+def _outlives_a_process(scratch: Scratch) -> None:
+    if scratch.medium == "memory":
+        raise Skipped(_MEMORY)
+
+
+def _resumes(which: str, scratch: Scratch, calls: Path) -> str:
+    """Kill it twice, let it end, and count what it did."""
+    _outlives_a_process(scratch)
+    calls.write_text("")
+    run_id = scratch.run_id(which)
+    for lines in (3, 4, None):
+        killed_after(which, scratch.address, run_id, lines, str(calls))
+    done = calls.read_text().split()
+    require(sorted(set(map(int, done))) == list(range(STEPS)), f"it did {done}")
+    again = len(done) - len(set(done))
+    require(again <= 2, f"{again} steps were done twice after two kills")
+    with CheckpointManager(scratch.address) as manager:
+        state = manager.resume_from_latest(run_id)
+        require(state is not None and state.status == "completed", "it is not completed")
+        require(state["done"] == STEPS, f"its state says {state['done']}")
+        verdict = manager.verify(run_id)[0]
+    require(bool(verdict), f"its journal is damaged: {verdict.problems}")
+    return f"{STEPS} steps, killed twice, {again} cut off and done again"
+
+
+def _rolls_back(scratch: Scratch, calls: Path) -> str:
+    _outlives_a_process(scratch)
+    calls.write_text("whole")
+    agent = scratch.run_id("agent")
+    killed_after("operation", scratch.address, agent, 1, str(calls))
+    require(calls.read_text() == "half", "it was not killed half way")
+    with ResilientCheckpointManager(agent, scratch.address) as manager:
+        manager.register_provider("file", calls.read_text, calls.write_text)
+        undone = manager.roll_back_unfinished()
+    require([one.operation for one in undone] == ["deploy"], f"it found {undone}")
+    require(calls.read_text() == "whole", "it was not rolled back")
+    return "found in the transaction log, and undone"
+
+
+def _one_process(scratch: Scratch) -> str:
+    with scratch.open() as storage, durable(scratch.run_id("held"), storage=storage):
+        try:
+            with durable(scratch.run_id("held"), storage=storage):
+                raise Failed("two at once have it")
+        except LeaseHeldError as error:
+            return f"the other learns who: {error.message}"
+
+
+def _encrypted(scratch: Scratch) -> str:
+    if find_spec("cryptography") is None:
+        raise Skipped("pip install 'surehold[crypto]'")
+    run_id = scratch.run_id("private")
+    with CheckpointManager(scratch.address, encryption_key=_KEY) as manager:
+        manager.save_checkpoint(State.new({"diary": "dulse and kelp"}, run_id=run_id))
+        require(manager.resume_from_latest(run_id)["diary"] == "dulse and kelp", "not readable")
+    files = scratch.files()
+    found = [path.name for path in files if b"dulse and kelp" in path.read_bytes()]
+    require(not found, f"it stands in the clear in {found}")
+    return f"not to be found in {len(files)} files" if files else "read back with its key"
+
+
 def _notices_damage(scratch: Scratch, chance: random.Random) -> str:
     if scratch.directory is None:
         raise Skipped(_MEMORY if scratch.medium == "memory" else "its files are not ours to spoil")
@@ -205,12 +189,12 @@ def _notices_damage(scratch: Scratch, chance: random.Random) -> str:
     with scratch_in(scratch.address) as own:
         with CheckpointManager(own.address) as manager:
             _save_steps(manager, own.run_id("spoilt"))
-        for n in range(SPOILT):
+        for n in range(_SPOILT):
             with tempfile.TemporaryDirectory(prefix="surehold-") as directory:
                 copy = own.copied_to(Path(directory, "copy"))
                 true = _reads_truly(copy, _spoil(copy, chance, cut=n % 6 == 5))
                 harmless, noticed = harmless + true, noticed + (not true)
-    tried = f"{SPOILT} bits flipped or ends cut off"
+    tried = f"{_SPOILT} bits flipped or ends cut off"
     return f"{tried}: {noticed} noticed, {harmless} harmless, no false state"
 
 
@@ -253,19 +237,25 @@ def _reads_truly(copy: Scratch, what: str) -> bool:
 def _fills_up(scratch: Scratch) -> str:
     if scratch.directory is None:
         raise Skipped(_MEMORY if scratch.medium == "memory" else "its room is not ours to limit")
-    (first, again) = _start("fill", scratch, "fill", None)
-    error, step = first.split()
-    require(error != "NoneType", f"nothing was said after {step} saves")
-    with CheckpointManager(scratch.address) as manager:
-        state = manager.resume_from_latest(scratch.run_id("fill"))
-        require(int(again.split()[1]) == int(step), f"{step} were acknowledged, {again} were there")
-        require(state.step == int(step) + 1, f"with room again, step {state.step} is the newest")
-        require(bool(manager.verify(scratch.run_id("fill"))[0]), "what is there is damaged")
+    with scratch_in(scratch.address) as own:
+        run_id = own.run_id("fill")
+        first, again = killed_after("fill", own.address, run_id, None)
+        error, step = first.split()
+        require(error != "NoneType", f"nothing was said after {step} saves")
+        require(again.split()[1] == step, f"{step} were acknowledged, {again} were there")
+        with CheckpointManager(own.address) as manager:
+            newest = manager.resume_from_latest(run_id).step
+            require(newest == int(step) + 1, f"with room again, step {newest} is the newest")
+            require(bool(manager.verify(run_id)[0]), "what is there is damaged")
     return f"{error} after {step} saves, all of them there; with room again it continues"
 
 
 def _power(scratch: Scratch) -> str:
     """Describe the effect of a power cut, as far as possible without one."""
+    raise Skipped(f"not tried; {_without_power(scratch)}")
+
+
+def _without_power(scratch: Scratch) -> str:
     if scratch.directory is None:
         return "all is lost" if scratch.medium == "memory" else "is up to the server"
     kind = _file_system(scratch.directory)
@@ -300,49 +290,37 @@ def _file_system(path: Path) -> str:
     return kind
 
 
-def _promises(scratch: Scratch, rounds: int, seed: int) -> dict[str, Callable[[], str]]:
-    chance = random.Random(seed)
-    return {
-        "a written state comes back": partial(_writes, scratch),
-        "a saved state can be restored": partial(_restores, scratch),
-        "one of two writers wins": partial(_one_wins, scratch),
-        "it survives being killed": partial(_survives_kills, scratch, rounds, chance),
-        "damage is noticed": partial(_notices_damage, scratch, chance),
-        "a full medium loses nothing": partial(_fills_up, scratch),
-    }
+def check_storage(address: str, rounds: int, seed: int) -> Iterator[PromiseVerdict]:
+    """Check every promise in a scratch area of the storage at *address*, and remove the area.
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make all checks on a storage; gives the exit code."""
-    parser = argparse.ArgumentParser(
-        "surehold.testing.validation", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("url", nargs="?", default=default_address(), help="a storage's address")
-    parser.add_argument("--rounds", type=int, default=10, help="how often it is killed")
-    parser.add_argument("--seed", type=int, default=None, help="to do the same again")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.child:
-        which, run_id = given.child
-        _CHILDREN[which](given.url, run_id)
-        return 0
-    seed = random.randrange(1 << 32) if given.seed is None else given.seed
-    verdicts = Verdicts()
+    Writers are killed *rounds* times. The same *seed* damages the same bytes. A storage that
+    cannot be reached raises.
+    """
     # Damage that is done on purpose is logged, and belongs in no verdict.
     logging.getLogger("surehold").addHandler(logging.NullHandler())
-    try:
-        with scratch_in(given.url) as scratch:
-            scratch.open().close()  # what cannot be reached is told once
-            shown = mask_url(given.url)
-            print(f"{shown}, in a scratch area of its own, --seed {seed}", flush=True)
-            for promise, check in _promises(scratch, given.rounds, seed).items():
-                verdicts.check(promise, check)
-            print(f"A power cut, which was not tried: {_power(scratch)}.")
-    except SureholdError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return verdicts.sum_up()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    chance = random.Random(seed)
+    with scratch_in(address) as scratch, tempfile.TemporaryDirectory(prefix="surehold-") as temp:
+        scratch.open().close()  # what cannot be reached is told once
+        calls = Path(temp, "calls")
+        promises: dict[str, Callable[[], str]] = {
+            "a written state comes back": partial(_writes, scratch),
+            "a saved state can be restored": partial(_restores, scratch),
+            "one of two writers wins": partial(_one_wins, scratch),
+            "one process has a run": partial(_one_process, scratch),
+            "acknowledged saves survive kills": partial(_survives_kills, scratch, rounds, chance),
+            "a loop that is killed resumes at the next step": partial(
+                _resumes, "loop", scratch, calls
+            ),
+            "a graph that is killed resumes, and repeats no recorded effect": partial(
+                _resumes, "graph", scratch, calls
+            ),
+            "an operation that is killed is found and rolled back": partial(
+                _rolls_back, scratch, calls
+            ),
+            "what is encrypted cannot be read": partial(_encrypted, scratch),
+            "damage is noticed": partial(_notices_damage, scratch, chance),
+            "a full medium loses nothing": partial(_fills_up, scratch),
+            "a power cut": partial(_power, scratch),
+        }
+        for promise, check in promises.items():
+            yield judge(promise, check)
