@@ -5,7 +5,6 @@ A package states what it offers once, in its stub `__init__.pyi`, which type che
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,10 +25,9 @@ def attach(
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with collection_paused():
-            if homes[name] == package:
-                return import_module(f"{package}.{name}")
-            value = getattr(import_module(homes[name]), name)
+        if homes[name] == package:
+            return import_module(f"{package}.{name}")
+        value = getattr(import_module(homes[name]), name)
         setattr(import_module(package), name, value)
         return value
 
@@ -37,22 +35,6 @@ def attach(
         return sorted({*vars(import_module(package)), *homes})
 
     return load, names, sorted(homes)
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause garbage collection while the block creates much that stays.
-
-    Each collection would go through all of it again, and a full one through all that the process
-    has loaded before.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextmanager

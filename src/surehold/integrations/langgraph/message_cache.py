@@ -27,7 +27,6 @@ from surehold.integrations.langgraph.types import (
     decode_value,
     encode_value,
 )
-from surehold.lazy import collection_paused
 
 _MOST_BYTES = 64 << 20
 """Bytes of message texts to keep, for the channels used last."""
@@ -237,8 +236,7 @@ def value_of(text: bytes | Items) -> Any:
     """Decode a text; an unregistered type is a `DecodeError`."""
     if isinstance(text, Items):
         if isinstance(text.texts, _List):
-            with collection_paused():
-                return text.texts.messages(text.count)
+            return text.texts.messages(text.count)
         text = text.text
     if text.startswith(_MESSAGE):
         with suppress(msgspec.MsgspecError, LookupError, ValueError):  # raised below
@@ -250,11 +248,10 @@ def value_of(text: bytes | Items) -> Any:
 
 def _messages_of(text: bytes) -> list[Any] | None:
     """Decode a list of messages; None if something inside them is tagged."""
-    with collection_paused():
-        stored = _read_messages(text)
-        if not _are_plain(stored, text):
-            return None
-        return [MAKERS[one.tag](one.parts) for one in stored]
+    stored = _read_messages(text)
+    if not _are_plain(stored, text):
+        return None
+    return [MAKERS[one.tag](one.parts) for one in stored]
 
 
 def _are_plain(stored: list[_Message], text: bytes) -> bool:

@@ -22,7 +22,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.errors import ConflictError, LeaseHeldError, SureholdError
 from surehold.testing.selftest.children import STEPS, item, killed_after
 from surehold.testing.selftest.scratch import Scratch, scratch_in
-from surehold.testing.selftest.verdicts import Failed, Skipped, PromiseVerdict, judge, require
+from surehold.testing.selftest.verdicts import Failed, PromiseVerdict, Skipped, judge, require
 
 _WRITTEN = 40
 _SPOILT = 60
@@ -291,10 +291,10 @@ def _file_system(path: Path) -> str:
 
 
 def check_storage(address: str, rounds: int, seed: int) -> Iterator[PromiseVerdict]:
-    """Check every promise in a scratch area of the storage at *address*, and remove the area.
+    """Check every promise in a scratch area of the storage at *address*.
 
-    Writers are killed *rounds* times. The same *seed* damages the same bytes. A storage that
-    cannot be reached raises.
+    The area is removed in the end. Writers are killed *rounds* times. The same *seed* damages the
+    same bytes. A storage that cannot be reached raises.
     """
     # Damage that is done on purpose is logged, and belongs in no verdict.
     logging.getLogger("surehold").addHandler(logging.NullHandler())

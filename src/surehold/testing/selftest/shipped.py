@@ -1,4 +1,4 @@
-"""The storages of Surehold against their contract, for an installation with pytest."""
+"""The storages of Surehold against their contract; needs pytest."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _why(report: Any) -> str:
 
 
 def check_contract(medium: str) -> Iterator[PromiseVerdict]:
-    """Hold *medium*, or "all", to the contract of a storage; needs the extra `testing`."""
+    """Hold *medium*, or "all", to the contract of a storage; needs pytest."""
     if medium not in (*_MEDIA, "all"):
         raise UsageError(f"{medium!r} is no medium", hint=f"say {', '.join(_MEDIA)} or all")
     testing.StorageContract  # noqa: B018 - says what is missing, if something is
