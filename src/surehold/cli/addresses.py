@@ -98,7 +98,7 @@ class Finder:
         return run
 
     def earlier(self, text: str) -> Header | None:
-        """The checkpoint that *text* names; None if that is the newest of its run."""
+        """The checkpoint that *text* names; None for the newest checkpoint of a run."""
         header = self._checkpoint(text)
         newest = self._reader.newest_of(header.run_id)
         return None if newest is None or newest.seq == header.seq else header

@@ -1,6 +1,6 @@
 """Drivers of code that is written once for threads and for event loops.
 
-Such code is a generator: it yields what it needs done, and what that came to is sent back in.
+Such code is a generator: it yields requests, and the driver sends the results back.
 """
 
 from __future__ import annotations

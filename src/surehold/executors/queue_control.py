@@ -59,8 +59,8 @@ def queue_entries(
 def list_workers(storage: Target = None) -> list[WorkerProcess]:
     """The workers of a storage, idle ones included.
 
-    A worker announces itself three times in the length of a lease. One that was killed is listed
-    until that lease would have expired.
+    A worker announces itself three times in the length of a lease. A killed worker is listed
+    until its lease expires.
 
     >>> list_workers("memory://")
     []

@@ -1,9 +1,9 @@
 """Scopes in which checkpoints branch, and have an order of their own.
 
-Some runtimes name their checkpoints themselves, build each on any earlier one, and call the newest
-the one with the greatest id, or time. Mostly that is the order in which they are saved. One that is
-not, because an earlier one has a greater sort key, is tagged: so those in order can be trusted, and
-the newest is found without looking at them all.
+Some runtimes name their checkpoints themselves, build each on any earlier one, and define the
+newest as the one with the greatest id or time, its sort key. Sort keys mostly rise in the order of
+saving. A checkpoint saved after one with a greater key is tagged, so the last saved checkpoint
+without the tag is the newest.
 """
 
 from __future__ import annotations

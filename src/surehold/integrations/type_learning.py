@@ -53,7 +53,7 @@ def adopt(classes: Iterable[type], *, objects: bool = False) -> None:
 
 
 def adopt_named(classes: Iterable[type]) -> None:
-    """Register *classes*; one that is not made of fields is a `UsageError`."""
+    """Register *classes*; a class without fields is a `UsageError`."""
     for cls in classes:
         if not _has_fields(cls):
             raise UsageError(

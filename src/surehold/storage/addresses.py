@@ -54,7 +54,7 @@ class StorageURL:
 
     @classmethod
     def parse(cls, text: str) -> StorageURL:
-        """Take *text* apart; a `UsageError` says what of it is not a URL."""
+        """Parse a URL; a `UsageError` names the part that is wrong."""
         found = _URL.fullmatch(text)
         if found is None:
             raise UsageError(f"{mask_url(text)!r} is not a URL", hint=url_for_path(text))

@@ -268,8 +268,8 @@ class Storage(ABC, Closing):
           digest; where that seq is taken, or it leaves a gap, the batch is a `ConflictError` with
           `.run_id`, `.seq` and `.head` (the seq that is newest there). If the records there have
           the same ids and digests, it is a retry of what had succeeded, and is None.
-        - A copy of a run that was pruned leaves the gaps that its batch names as `erased`; they
-          are then as if they had been erased here.
+        - A copy of a pruned run leaves the gaps that its batch names as `erased`, as if those
+          records had been erased here.
         - An `epoch` older than that of the run's newest lease is a `ConflictError` as well. The
           comparison is part of the same atomic step.
         - All batches of one call share one commit; each succeeds or conflicts alone. Several may
@@ -305,8 +305,8 @@ class Storage(ABC, Closing):
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         """Runs, the one that began last first.
 
-        A damaged run is a `CorruptError` if *query* asks for it or for its name: no other must
-        be taken for it. A listing of all runs has it as far as it can be read.
+        A damaged run is a `CorruptError` if *query* names the run or its name, so that no other
+        run is mistaken for it. A listing of all runs shows the part that can be read.
         """
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:

@@ -23,7 +23,7 @@ def this_process() -> Owner:
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread; Ctrl-C meanwhile is raised as what it is.
+    """Start a thread; Ctrl-C meanwhile raises `KeyboardInterrupt`.
 
     An interrupt between two locks in `threading.Thread.start` makes Python raise ``RuntimeError:
     release unlocked lock`` instead.

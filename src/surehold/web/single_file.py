@@ -1,7 +1,7 @@
 """A run as one file: the same page, with all its steps, that needs nothing else.
 
-There is no script in it and nothing is fetched. Steps are in pages of fifty, of which one is shown
-at a time, so that a run of ten thousand checkpoints opens.
+The file has no script and fetches nothing. It shows fifty steps at a time, so that a run of ten
+thousand checkpoints opens.
 """
 
 from __future__ import annotations

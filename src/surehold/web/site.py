@@ -61,7 +61,7 @@ class Site:
     def error(
         self, request: Request, status: int, message: str, hint: str = "", damaged: Any = None
     ) -> Response:
-        """The page of an error; *damaged* is the run that is, if that is why."""
+        """The page of an error; *damaged*: the run whose damage caused it."""
         facts = {"code": status, "message": message, "hint": hint, "damaged": damaged}
         return self.page(request, "error.html", status=status, **facts)
 

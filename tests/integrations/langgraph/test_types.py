@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,16 @@ with SureholdSaver({address!r}) as saver:
 
 
 NOT_FOR_READING = (
-    *("checkpoint.effects.ledger", "checkpoint.hooks.events", "checkpoint.transfer.runs"),
-    *("checkpoint.crypto.rotation", "checkpoint.inspect.changes", "checkpoint.operations.save"),
-    *("checkpoint.repair.verification", "core.policy.redaction", "core.policy.retention"),
+    *("engine.runs.effect_log", "engine.hooks.events", "engine.transfer.runs"),
+    *("engine.crypto.rotation", "engine.inspect.changes", "engine.commit.save"),
+    *("engine.repair.verification", "core.policy.redaction", "core.policy.retention"),
     *("core.policy.rules", "core.state.agent_state", "integrations.langgraph.upkeep"),
 )
 
 
 def test_a_new_process_that_reads_a_thread_loads_only_what_reading_needs(tmp_path: Path) -> None:
     """Loading the rest took longer than the reading."""
+    assert all(find_spec(f"surehold.{name}") for name in NOT_FOR_READING)
     address = f"sqlite:///{tmp_path}/threads.db"
     with SureholdSaver(address) as saver:
         saver.put(thread(), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})

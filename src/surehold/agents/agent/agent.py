@@ -60,7 +60,7 @@ _VIEWS: ContextVar[Mapping[int, AgentState]] = ContextVar("surehold_agent_views"
 
 
 def _hooked(manager: StateManager, hooks: HookManager | None) -> StateManager:
-    """*manager*, or one like it that calls *hooks* where it has none of its own."""
+    """Return *manager*, or a copy that calls *hooks* if *manager* has no hooks."""
     if hooks is None or manager.hook_manager is not None:
         return manager
     return StateManager.like(manager, manager.storage, hooks)

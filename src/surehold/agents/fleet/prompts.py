@@ -137,7 +137,7 @@ def revision_messages(
 def ledger_messages(
     state: State, instructions: str, team: Mapping[str, str], problems: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Asks for a ledger; *problems* are what was wrong with those before it."""
+    """Asks for a ledger; *problems* tell why earlier ledgers could not be read."""
     asked = [*_so_far(state, instructions, team), _user(_LEDGER.format(names=", ".join(team)))]
     for problem in problems:
         asked.append(_user(f"That could not be read: {problem}. Answer again."))

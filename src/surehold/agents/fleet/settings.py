@@ -1,6 +1,6 @@
 """Settings of a fleet as values, as `workflow.yaml` gives them.
 
-Each class is a section of the file, each field a key. `runtime.fleet.workflow_file` reads them.
+Each class is a section of the file, each field a key. `agents.fleet.workflow_file` reads them.
 """
 
 from __future__ import annotations

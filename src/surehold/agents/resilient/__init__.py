@@ -1,7 +1,7 @@
 """Checkpoints of agents: routine, before operations, on drift; and their restore.
 
 Holds the managers that think in agents and the providers of their state. The journal and its
-records belong to `checkpoint.journal`.
+records belong to `engine.journal`.
 """
 
 from __future__ import annotations

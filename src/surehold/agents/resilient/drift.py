@@ -76,7 +76,7 @@ class AgentHistory:
         self.quiet += 1
 
     def _values(self, captured: Captured) -> dict[str, Any]:
-        """Decode what was captured, reusing values that have not changed."""
+        """Decode the captured texts, reusing the values of unchanged ones."""
         before = self._seen.texts if self._seen is not None else {}
         values = {
             name: self._seen_values[name] if before.get(name) == text else decode(text, frozen=True)

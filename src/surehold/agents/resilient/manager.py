@@ -81,8 +81,8 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
     routine checkpoints, recovery ones for seven days, pre_operation ones until they are released.
 
     *fallbacks* are addresses of storages that each keep a copy and replace *storage* while it
-    fails. Without *storage* there is one, in ``.surehold/fallback``; with *storage* there is none,
-    unless it is a `ResilientStorage`. A failed save is retried.
+    fails. Without *storage* the fallback is ``.surehold/fallback``. A given *storage* gets no
+    fallback by itself; a `ResilientStorage` brings its own. A failed save is retried.
 
     *detectors*, *drift_sensitivity* and *drift_window* define drift, *on_drift* is the reaction of
     `check_drift`; stored records are verified every *verify_every* seconds. Tests may pass their

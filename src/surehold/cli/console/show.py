@@ -33,7 +33,7 @@ _FRAMES = "|/-\\"
 
 
 class Watcher:
-    """An observer that prints what a run does while it does it."""
+    """An observer that prints the progress of a run."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal

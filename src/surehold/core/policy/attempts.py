@@ -68,7 +68,7 @@ def may_help(error: Exception) -> bool:
 
 
 def read_policy(policy: RetryPolicy | None, given: dict[str, Any]) -> RetryPolicy:
-    """The policy that is given as one value or as its fields; not both."""
+    """Return *policy*, or a policy made from the fields in *given*; not both."""
     fields = {name: value for name, value in given.items() if value is not None}
     if policy is None:
         return RetryPolicy(**fields)

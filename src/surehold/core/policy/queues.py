@@ -194,7 +194,7 @@ def after_change(
 ) -> QueueEntry | None:
     """The entry of a run once *change* is stored; None if it has none.
 
-    *rank* is that of a run which is queued now; see `next_rank`.
+    *rank* orders the run if it is queued now; see `next_rank`.
     """
     if change.ended:
         return None

@@ -125,8 +125,8 @@ _Match = tuple[int, str]
 def newest_keys(newest_first: Iterable[Header], group_by: str) -> Iterator[Key]:
     """The newest checkpoint of each run, or of each name, in each scope.
 
-    Counted by name, those of every run that is not completed are among them: it can still be
-    resumed.
+    Grouped by name, the newest checkpoint of each unfinished run counts too: the run can still
+    be resumed.
     """
     ordered = list(newest_first)
     statuses = _statuses_of_runs(ordered) if group_by == "name" else {}

@@ -183,7 +183,7 @@ class Rules:
 
     @property
     def keeps(self) -> bool:
-        """True if there is a keep rule, so that what none matches goes."""
+        """True if any keep rule is set; unmatched checkpoints are then dropped."""
         return any(getattr(self, name) for name in _CHECKS if name.startswith("keep_"))
 
     @property

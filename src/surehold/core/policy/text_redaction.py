@@ -17,7 +17,7 @@ def redact_text(text: bytes, redact: Callable[[Any], Any]) -> bytes:
     """Return what the codec wrote with its values replaced by *redact*.
 
     Values of all types are searched, those of unknown classes too, because the text is read
-    without making objects. If *redact* returns what it was given, so does this.
+    without making objects. If *redact* changes nothing, *text* itself is returned.
     """
     tree = msgspec.json.decode(text)
     if b'"$t"' in text:

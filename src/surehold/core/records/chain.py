@@ -51,7 +51,7 @@ class Chain:
         """Move on to *header*; returns what is wrong with its place, or "".
 
         A gap is not wrong by itself: it is kept in `gaps`, and the record after it is believed.
-        One that is out of order is not moved to.
+        A header out of order is refused and does not move the position.
         """
         if header.seq <= self.seq:
             return "is out of order"

@@ -291,7 +291,7 @@ def key_id(key: bytes) -> str:
 
 
 def data_key_check(data_key: bytes, run_id: str) -> str:
-    """A proof, for who has it, that this is the data key of that run."""
+    """A check value that confirms the data key of a run."""
     text = b"surehold data key check\0" + run_id.encode()
     return hmac.digest(_sized(data_key), text, "sha256").hex()[:32]
 

@@ -66,7 +66,7 @@ class Migrations:
     ) -> tuple[dict[str, Any], int]:
         """Bring the values of *state* from *version* to *to*, by default the latest.
 
-        *state* itself stays as it is, whatever the migrations do to what they get.
+        Migrations get a copy, so *state* itself never changes.
         A version that is newer than *to*, or from which nothing leads there, is a `SchemaError`
         with `.name`, `.version` and `.known`; so is a migration that fails.
         """

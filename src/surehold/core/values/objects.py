@@ -1,8 +1,8 @@
 """Objects of a user's class as values that can be stored, and back.
 
-An object is its fields. No ``__init__`` runs when it is put together, so that it comes back as it
-was and not as its constructor would make it now; what is no field is not stored. A field that
-the class has gained since gets its default. Parts that the class has no place for are an error:
+Only the fields of an object are stored. Decoding sets them without calling ``__init__``, so the
+object comes back with its stored values whatever the constructor does by now. A field that the
+class has gained since gets its default. A stored field that the class no longer has is an error:
 nothing is left out silently.
 """
 

@@ -257,8 +257,8 @@ def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) ->
 class Patch:
     """Collects operations as text and counts their effect on a text's length.
 
-    *encode* writes the values met on the way: those of frozen values, or those of trees that are
-    tagged already.
+    *encode* writes the values: the codec's own for frozen values, plain JSON for trees that hold
+    type tags already.
     """
 
     __slots__ = ("encode", "growth", "operations")

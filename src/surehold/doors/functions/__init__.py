@@ -1,7 +1,7 @@
 """Durable functions: workflows whose recorded calls are their progress.
 
 Holds workflows, steps, and the recorded clock, chance and waits. What an effect is belongs to
-`checkpoint.effects`; graphs, agents and fleets have rooms of their own.
+`engine.runs.effects`; graphs, agents and fleets have rooms of their own.
 """
 
 from __future__ import annotations

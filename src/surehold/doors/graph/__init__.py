@@ -1,6 +1,6 @@
 """The state graph: nodes, edges, the loop that runs them.
 
-Choosing where to resume belongs to `runtime.resume`.
+Choosing where to resume belongs to `doors.resume`.
 """
 
 from __future__ import annotations

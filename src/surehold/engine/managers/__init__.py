@@ -1,7 +1,7 @@
 """The two managers, blocking and awaited, and the thread that commits for them.
 
 Every other layer enters the engine here. What an operation does belongs to
-`checkpoint.operations`.
+`engine.commit`.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ def import_threads(
     """Import the threads of the database at *url* into *saver*, one after another.
 
     *url* is the path of a SQLite file, or the address of a Postgres database. Only *threads* are
-    imported, if given. *types* are the classes of your own that their states hold; one that
-    is neither yours nor LangGraph's is refused. *serde* is the serializer that the threads were
-    saved with, if it was not LangGraph's own.
+    imported, if given. *types* are the classes of your own that their states hold; states
+    with any other class, LangGraph's own aside, are refused. *serde* is the serializer that the
+    threads were saved with, if it was not LangGraph's own.
     """
     adopt_named(types)
     allowed = [(cls.__module__, *cls.__qualname__.split(".")) for cls in types]

@@ -1,4 +1,4 @@
-"""Encodes channel values; messages that have not changed are not encoded again.
+"""Encodes channel values; unchanged messages are encoded only once.
 
 LangGraph passes every channel whole at each step, and a conversation is a list of a thousand
 messages of which one is new. The text of each message is kept with a copy of its fields; while the

@@ -115,7 +115,7 @@ def _sum(head: bytes, parts: Iterable[Part]) -> bytes:
 
 
 class _Cursor:
-    """Walks along a line; what is not as it must be is a `CorruptError`."""
+    """Reads a line from left to right; raises `CorruptError` on any deviation."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -26,7 +26,7 @@ _COARSE = 100_000_000
 
 
 class RunFile(msgspec.Struct, frozen=True, order=True):
-    """One file of a run. Those of a run sort as they follow each other."""
+    """One file of a run. Sorting gives the order in which they were written."""
 
     ordinal: int
     number: int

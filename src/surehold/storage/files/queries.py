@@ -86,8 +86,8 @@ def notes_of(journals: Iterable[JournalIndex], kinds: Collection[str]) -> Iterat
 def heads(journals: Iterable[JournalIndex], query: RunQuery) -> Iterator[RunInfo | CorruptError]:
     """The runs that *query* wants, the one that began last first.
 
-    A damaged run is given as a `CorruptError`, and ends the list, if *query* asks for it or its
-    name; a listing of all runs has it as far as it can be read.
+    If *query* names a damaged run or its name, a `CorruptError` ends the list. A listing of all
+    runs shows the part of a damaged run that can be read.
     """
     narrow = query.run_id is not None or query.name is not None
     for journal in sorted(journals, key=attrgetter("ordinal"), reverse=True):

@@ -227,7 +227,7 @@ class JournalFiles:
         self._listing.refresh(root)
 
     def _finish_deletion(self, root: Folder, medium: str) -> None:
-        """Remove what is left of a run that was deleted. It is held."""
+        """Remove the remaining files of a deleted run. The caller holds the run."""
         newest = self._deleted(root, medium)
         if newest:
             self._listing.refresh(root)
@@ -328,7 +328,7 @@ class JournalFiles:
         return found
 
     def _run_id(self, root: Folder, medium: str) -> str:
-        """The id of a run as its head has it; its name on the medium if that is damaged."""
+        """The id in a run's head; the run's name on the medium if the head is damaged."""
         with suppress(FileNotFoundError, ValueError, IndexError), root.folder(_HEADS) as heads:
             run_id = (heads.read(medium) or b"").split(b"\n")[1]
             told = bytes.fromhex(run_id.decode()).decode("utf-8", "surrogatepass")

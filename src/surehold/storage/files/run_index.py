@@ -35,7 +35,7 @@ from surehold.storage.shared import Head, decide_append, run_info
 
 
 class Segment(msgspec.Struct, eq=False):
-    """One of a run's files, as far as it was read."""
+    """A file of a run, and how far it has been read."""
 
     folder: str
     file: str
@@ -70,16 +70,16 @@ class IndexedRecord(msgspec.Struct):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Something in a file that is not as it was written."""
+    """A damaged place in a file."""
 
     why: str
     file: str
     offset: int
     seq: int
-    """The first that it may have held."""
+    """The first seq that may have been stored there."""
     hint: str = ""
     contained: bool = False
-    """True if only records are lost: all that it may have hidden is known."""
+    """True if only records are lost: every seq that the place may have held is known."""
 
 
 Span = tuple[int, int]

@@ -202,8 +202,8 @@ def append(
 ) -> None:
     """Add *data* to the end of a file, made if missing; durable when this returns.
 
-    Processes that append to one file with this do not mix what they write. After an error nothing
-    of it is there, as far as the system allows.
+    Appends of several processes never mix. After an error the file is cut back to its old size,
+    if the system allows it.
     """
     target = Path(path)
     raw = data.encode(encoding) if isinstance(data, str) else data
@@ -301,7 +301,7 @@ def move(source: PathLike, target: PathLike, *, retry: Retry = _DEFAULT) -> None
 
 
 def delete(path: PathLike, *, missing_ok: bool = False, retry: Retry = _DEFAULT) -> bool:
-    """Delete a file for good; False if there was none and that is all right."""
+    """Delete a file durably; False if it is missing and *missing_ok* is set."""
     target = Path(path)
 
     def work(_: CallProgress) -> bool:

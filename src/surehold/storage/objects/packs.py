@@ -397,7 +397,7 @@ class Packs:
     ) -> PackRef | None:
         """Store a pack of these rows under a name of its own; None for no rows.
 
-        *zones* are those of the parts that the rows were in, as far as they are known.
+        *zones* holds the known zones of the parts that the rows come from.
         """
         if not rows:
             return None
@@ -531,7 +531,7 @@ def _in_blocks(
 
 
 def _zone_of(view: LogView, rows: Sequence[LogRow]) -> Zone | None:
-    """The zone of these rows; None if one is damaged, so that it is not passed over."""
+    """The zone of these rows; None if a row is damaged: readers must not skip it."""
     try:
         return zone_of(header_of(view.run_id, row) for row in rows)
     except CorruptError:

@@ -156,10 +156,11 @@ class RunLogs:
     def change(
         self, run_id: str, plan: Callable[[LogView, bool], LogChange | None], *, fresh: bool = True
     ) -> LogView:
-        """Commit what *plan* makes of the run; None from it ends without a change.
+        """Commit the change that *plan* returns for the run; None commits nothing.
 
-        *plan* is called again whenever another change came first. Its second argument says
-        whether the view is of now; unless it is, None makes it so, and *plan* is called again.
+        *plan* is called again whenever another change came first. Its second argument is True
+        for a current view. If *plan* returns None for an older view, it is called again with a
+        current one.
         """
         with self.lock(run_id):
             for _ in range(_TRIES):

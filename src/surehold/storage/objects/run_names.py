@@ -24,7 +24,7 @@ _FACTS = RunInfo.__struct_fields__
 
 
 class NamedRun(msgspec.Struct, frozen=True):
-    """A run in the index; it may have been deleted or not have begun."""
+    """A run in the index, possibly deleted since or not yet begun."""
 
     ordinal: int
     name: str

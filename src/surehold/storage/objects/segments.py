@@ -88,7 +88,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DecodedObject(msgspec.Struct, frozen=True):
-    """An object read back: its facts, and its bodies as far as they were read."""
+    """An object read back: its entry, and the bodies that were read with it."""
 
     entry: LogEntry
     index: int

@@ -1,7 +1,7 @@
-"""Zones: by them a reader skips the parts of a run without what it looks for.
+"""Zones, by which a reader skips the parts of a run that hold no match.
 
-A zone holds the bounds of some records. It misses none of them, and may tell of one that is not
-there, which costs a request.
+A zone holds the bounds of some records. It gives no false negatives; a false positive costs one
+request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Wanted: TypeAlias = Callable[[Zone], bool]
 
 
 def zone_of(headers: Iterable[Header]) -> Zone:
-    """The zone of these records, of which there is at least one."""
+    """The zone of these records; at least one."""
     opened = list(headers)
     ids = [header.id for header in opened]
     times = [micros(header.saved_at) for header in opened]
@@ -58,7 +58,7 @@ def zone_of(headers: Iterable[Header]) -> Zone:
 
 
 def joined(zones: Iterable[Zone]) -> Zone:
-    """The zone of all records in these zones, of which there is at least one."""
+    """The zone of all records in these zones; at least one."""
     all_ = list(zones)
     values: dict[str, set[int]] = {}
     many: set[str] = set()

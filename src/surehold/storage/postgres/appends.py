@@ -39,7 +39,7 @@ class AppendCall(msgspec.Struct, frozen=True):
 
 
 def append_call(sql: Queries, batch: Batch, records: list[Record]) -> AppendCall:
-    """The call that stores *records*, which are those of *batch*."""
+    """The call that stores *batch*, whose records are *records*."""
     run_id, change = to_bytes(batch.run_id), change_of(records)
     if change is not None:
         values = (*change_values(change), *append_values(batch, records))

@@ -47,7 +47,7 @@ def bytea_array(items: Sequence[bytes]) -> bytes:
 class Statement:
     """A statement that returns one value, and takes arguments of these *types*.
 
-    *name* is the one it is prepared under: no other statement of the database may have it.
+    The server prepares it as *name*, which must be unique within the database.
     """
 
     def __init__(self, name: str, sql: bytes, types: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from surehold.storage.shared import to_text
 class Slots:
     """Clients for the primaries of a cluster, found by the hash slot of a key.
 
-    They connect as *pool* does, which belongs to one of the servers.
+    They connect with the settings of *pool*, the pool of one of the servers.
     """
 
     def __init__(self, pool: redis.BlockingConnectionPool, where: str) -> None:

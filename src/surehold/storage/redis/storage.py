@@ -424,8 +424,8 @@ class RedisStorage(
     ) -> list[tuple[int, bool, Header]]:
         """Place, visibility and header of records, in the order of *members*.
 
-        They are read in one round trip. Those that are gone are left out, and unless *strict*
-        those that are damaged.
+        One round trip reads them. Missing records are left out, and damaged ones too unless
+        *strict*.
         """
         wanted = [member_of(member) for _, member in members]
         by_run: dict[str, list[int]] = {}

@@ -10,7 +10,7 @@ logger = logging.getLogger("surehold.storage")
 
 
 def about_record(run_id: str, seq: int, problem: str) -> str:
-    """*problem* with the record that it is of, which is named once.
+    """Return *problem* with its record named once.
 
     >>> about_record("r", 5, "the body of record 5 of run 'r' does not match its digest")
     "the body of record 5 of run 'r' does not match its digest"

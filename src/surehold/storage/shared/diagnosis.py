@@ -14,7 +14,7 @@ _CLOCKS_AGREE = 5.0
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that is so, and what is wrong with it, if anything."""
+    """A diagnostic: a value, and a problem if there is one."""
 
     name: str
     value: str

@@ -25,10 +25,10 @@ class LeaseSlots(ABC):
     def change_lease(
         self, run_id: str, change: Callable[[Lease | None], Lease | None]
     ) -> Lease | None:
-        """Replace the newest lease of a run by what *change* makes of it; returns that.
+        """Replace the newest lease of a run by the result of *change*, and return it.
 
         Reading, changing and storing are one atomic step. *change* may be called again where a
-        medium compares and swaps; what it raises leaves the lease as it is, and so does None.
+        medium compares and swaps. If it raises or returns None, the lease does not change.
         """
 
     @abstractmethod

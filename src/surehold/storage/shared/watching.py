@@ -68,8 +68,8 @@ class ChangeListener(ABC):
     def listen(self, stop: threading.Event) -> bool:
         """Connect, set `is_live`, and `tell` of changes until *stop* is set.
 
-        Returns False if this medium sends none, so that it is not tried again. What it raises
-        ends this attempt.
+        Returns False if the medium sends no notifications: there is no second attempt then. An
+        exception ends this attempt only.
         """
 
     def subscribe(self, notify: Notify) -> Subscription:

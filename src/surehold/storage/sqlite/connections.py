@@ -153,7 +153,7 @@ class Pool:
         return self.append(lambda cursor: work(cursor.connection))
 
     def append(self, work: Callable[[apsw.Cursor], T], batches: int = 1) -> T:
-        """Do *work*, which appends so many batches, as `write` does."""
+        """Run *work*, which appends *batches* batches, in one transaction."""
         try:
             with self._writing:
                 writer = self._open_writer()
@@ -413,7 +413,7 @@ class _Errors:
             raise meaning from error
 
     def meaning(self, error: BaseException) -> SureholdError | None:
-        """The error of ours that *error* stands for; None if it is to be raised as it is."""
+        """Translate *error* into a `SureholdError`; None to raise *error* itself."""
         path = self._path
         match error:
             case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():

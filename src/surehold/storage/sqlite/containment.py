@@ -1,8 +1,8 @@
-"""Damaged pages that can be read because all that they hold proves itself.
+"""Damaged pages that may still be read, because digests verify their contents.
 
-A body is proved by its record, and a record by its digest. If the b-tree is sound and only such
-content is damaged, other records, runs and processes need not suffer from it. A page of any other
-table or index is not believed: a row that is missing there would not be noticed.
+A record verifies its body, and a digest verifies the record. If the b-tree is sound and only such
+content is damaged, other records, runs and processes need not suffer from it. Damaged pages of
+other tables and indexes are refused, because nobody would notice a missing row.
 """
 
 from __future__ import annotations

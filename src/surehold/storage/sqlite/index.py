@@ -45,7 +45,7 @@ _RUN = "FROM runs u CROSS JOIN records r ON r.run = u.pk WHERE u.pk = :run AND r
 
 
 def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
-    """All records of a run, so that one that is missing is missed."""
+    """All records of a run, so that a missing one is noticed."""
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (
@@ -57,7 +57,7 @@ def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
 
 
 def _of_run_itself(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
-    """The checkpoints in scope "", from the newest, whatever follows that one."""
+    """The checkpoints in scope "", newest first, even if notes follow the newest."""
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (

@@ -1,4 +1,4 @@
-"""Pages that carry their own checksum, so that no damaged one is ever believed.
+"""Pages with a checksum of their own, so that damage is always noticed.
 
 A bit that flips in a table of records is found by the records' digests. One that flips in an
 index is not: SQLite looks where the index points and says that there is nothing. So the last four
@@ -6,9 +6,9 @@ bytes of every page of the database file hold a checksum of the page and of its 
 and checked where the file is written and read. SQLite leaves these bytes alone
 (`reserved bytes <https://sqlite.org/fileformat.html>`_), and other tools can read the file.
 
-What SQLite sees of these bytes is zero. It copies them, so a page that another tool wrote (one
-that opened the file after a crash and brought the log of the dead process in) has zero there as
-well: it is taken as it is, without a check.
+SQLite sees zeros in these bytes and copies them. A page that another tool wrote (one that opened
+the file after a crash and brought the log of the dead process in) holds zeros too: such a page is
+accepted without a check.
 
 A page that does not match is an error for every query that needs it, unless all that it can hold
 proves itself: then only the damaged record is lost (see `containment`).

@@ -204,7 +204,7 @@ def bad_pages(path: Path) -> list[str]:
 def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
     """Bring what can be read of the file at *path* into a new one; report it.
 
-    Nobody else may have the file open. If nothing can be read, it is left as it is.
+    Nobody else may have the file open. If nothing can be read, the file does not change.
     """
     name = f"{path.name}.damaged-{moment()}"
     kept, fresh = path.with_name(name), path.with_name(f"{path.name}.salvaged")
@@ -250,7 +250,7 @@ def _sync(directory: Path) -> None:
 def _open_alone(path: Path) -> apsw.Connection:
     """The damaged file, kept from others until closed; its pages are not checked.
 
-    What is read from it proves itself, or is not taken.
+    Records whose digest fails are not taken from it.
     """
     db = apsw.Connection(str(path))
     try:
@@ -392,7 +392,7 @@ def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
 
 
 def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
-    """The runs whose end was lost: nothing that is left of them tells of it."""
+    """Report the runs that lost their newest records, or all of them."""
     for run_id, seq in source.heads():
         run = next(iter(target.runs(RunQuery(run_id=run_id))), None)
         if run is None:

@@ -352,7 +352,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         return self._pool.write(work)
 
     def restore_leases(self, leases: Iterable[Lease]) -> None:
-        """Put leases of another file here, as they were there."""
+        """Store unchanged copies of another file's leases."""
 
         def work(db: apsw.Connection) -> None:
             for lease in leases:

@@ -296,7 +296,7 @@ def _remove(db: apsw.Connection, head: Head, gone: list[_Row]) -> None:
 
 
 def _unmark(db: apsw.Connection, head: Head, gone: list[_Row], *, keep_id: bool) -> None:
-    """Remove the marks of records; those that are only hidden keep that of their id."""
+    """Remove the marks of records; hidden records keep the mark of their id."""
     for row in gone:
         try:
             header = open_row(head.run_id, row.seq, row.digest, row.text)

@@ -1,4 +1,4 @@
-"""The medium under test: how it is opened, what it claims, how it is cleaned up."""
+"""The medium under test: how to open it, its claims, how to clean up."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def migrate(
 ) -> int:
     """Save the newest state of runs in the newest version of your migrations.
 
-    A run is upgraded whenever it is loaded, so resuming one does not need this. --dry-run lists the
-    runs that no migration leads on from. Such runs exit with 8.
+    Loading a run upgrades its state anyway, so a resume does not need this command. --dry-run
+    lists the runs whose version has no migration. If there are any, the exit code is 8.
     """
     ui.import_modules(module or ())
     chosen = cli.finder.runs(runs)

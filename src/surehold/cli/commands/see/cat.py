@@ -33,8 +33,8 @@ def cat(
 ) -> None:
     """Print one value of a checkpoint, as in RUN@12:state.messages[-1].content.
 
-    PATH begins with state or metadata and leads through what `surehold show` prints. Text is
-    printed as it is, any other value as JSON.
+    PATH begins with state or metadata and leads through what `surehold show` prints. A string is
+    printed without quotes, any other value as JSON.
     """
     address, path = split_path(what)
     try:

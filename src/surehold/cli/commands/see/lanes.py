@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A line of the drawing: what is to the left, and which node it is of, if of any."""
+    """A line of the drawing: the lanes at its left, and the id of its node, if any."""
 
     prefix: str
     id: str | None = None
@@ -25,8 +25,8 @@ class Row(NamedTuple):
 def draw(nodes: Iterable[tuple[str, str | None]]) -> Iterator[Row]:
     """Draw nodes with their parents, children before parents.
 
-    A lane waits for the node that it leads to. When that comes, it takes the first lane that waits
-    for it, and the others end there.
+    A lane waits for the node that it leads to. The node takes the first lane that waits for it;
+    the other lanes end at the node.
     """
     lanes: list[str | None] = []
     for node, parent in nodes:
@@ -66,7 +66,7 @@ def _joining(lanes: list[str | None], here: int, at: int) -> Iterator[str]:
 def newest_first(nodes: dict[str, tuple[str | None, float]]) -> list[tuple[str, str | None]]:
     """Nodes, given with parent and time, in an order with children before parents.
 
-    A parent that is not among them is none.
+    Parents outside *nodes* are ignored.
     """
     children: dict[str, int] = dict.fromkeys(nodes, 0)
     for parent, _ in nodes.values():
