@@ -16,10 +16,9 @@ from uuid import UUID
 from tests.engine.transfer.test_hostile_files import (
     MOMENT,
     RUN,
+    alter,
     body_of,
     chain,
-    packed,
-    section,
     write,
 )
 
@@ -78,18 +77,21 @@ def read_records(data: bytes) -> None:
 
 
 def import_files(data: bytes) -> None:
-    """The importer: the bytes as a file, and as the records of a file with sound checksums."""
-    with _scratch() as path, CheckpointManager("memory://") as manager:
-        path.write_bytes(data)
-        with suppress(SureholdError):
-            manager.import_run(path)
+    """The importer: the bytes as a file, with sound checksums too, and as states of records."""
+    for sound in (False, True):
+        with _scratch() as path, CheckpointManager("memory://") as manager:
+            path.write_bytes(data)
+            if sound:
+                alter(path, lambda data: None)
+            with suppress(SureholdError):
+                manager.import_run(path)
     texts = data.split(b"\n", 8)
     with _scratch() as path, CheckpointManager("memory://") as manager:
         try:
             records = chain([body_of(text) for text in texts])
         except SureholdError:
             return
-        write(path, records, section(packed(records)))
+        write(path, records)
         with suppress(SureholdError):
             manager.import_run(path)
             manager.resume_from_latest(RUN)

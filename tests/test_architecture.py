@@ -43,6 +43,8 @@ ALLOWED_SIDEWAYS = {
     # The port and its abilities.
     ("engine", "surehold.storage.base"),
     ("engine", "surehold.storage.queueing"),
+    # An exported run is a storage in one file.
+    ("engine.transfer", "surehold.storage.sqlite"),
     ("testing", "surehold.integrations"),
     # The page serves the documents that commands print with --json; `surehold ui` starts the page.
     ("web", "surehold.cli.addresses"),
@@ -142,8 +144,9 @@ def goes_left(importer: str, imported: str) -> bool:
         ours == theirs
         or RANK[theirs] < RANK[ours]
         or any(
-            ours == layer and (imported == target or imported.startswith(f"{target}."))
-            for layer, target in ALLOWED_SIDEWAYS
+            f"{importer}.".startswith(f"surehold.{room}.")
+            and f"{imported}.".startswith(f"{target}.")
+            for room, target in ALLOWED_SIDEWAYS
         )
     )
 

@@ -15,7 +15,9 @@ _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<rest>.*)", re.IGNORECASE |
 # Compiled at first use: most addresses are never shown.
 _CREDENTIALS = r"(?s)(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@"
 _SECRETS = r"(?i)((?:^|[?&;])[^=&;]*(?:pass|pwd|secret|token|key|credential|sig)[^=&;]*=)[^&;#]*"
-_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")
+EXPORTED = ".surehold"
+"""The end of an exported run's name, which is a storage of one run."""
+_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3", EXPORTED)
 
 
 def mask_url(url: str) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from surehold.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
 from surehold.errors import CorruptError, NotFoundError, StorageError, SureholdError, UsageError
 from surehold.storage.addresses import (
+    EXPORTED,
     StorageURL,
     beside,
     has_scheme,
@@ -53,6 +54,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
       ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
       record is made whole from it, and costs nothing.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
+    - the path of an exported run, ``nightly.surehold``.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: the environment variable SUREHOLD_STORAGE, else ``storage`` of the nearest
       `surehold.toml` in the working directory or above, else `DEFAULT_ADDRESS`.
@@ -115,6 +117,8 @@ def _open(address: str) -> Storage:
         raise _is_no_address(address)
     if has_scheme(address):
         return _open_url(StorageURL.parse(address))
+    if address.endswith(EXPORTED) and os.path.isfile(address):
+        return _open_url(StorageURL.parse(f"sqlite:///{quote(address)}"))
     return get_checkpoint_store(address)
 
 

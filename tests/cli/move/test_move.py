@@ -241,9 +241,21 @@ def test_a_directory_of_another_systems_checkpoint_files_is_imported(tmp_path: P
     assert call("-s", f"sqlite:///{tmp_path}/b.db", "import", str(files)).code == 7
 
 
+def test_every_command_reads_an_exported_file_in_place(on: Surehold) -> None:
+    on("export", "report-mon", "-o", "mon.surehold")
+    before = Path("mon.surehold").read_bytes()
+    assert call("-s", "mon.surehold", "log", "report-mon").out == on("log", "report-mon").out
+    rows = call("-s", "mon.surehold", "runs", "--json").json()["runs"]
+    assert [row["run_id"] for row in rows] == ["report-mon"]
+    assert call("-s", "mon.surehold", "verify").code == 0
+    assert Path("mon.surehold").read_bytes() == before
+    assert "sqlite:///none.surehold" in call("-s", "none.surehold", "runs").err
+    assert not Path("none.surehold").exists()
+
+
 def test_what_is_no_export_is_refused_with_what_to_do_instead(on: Surehold, database: Path) -> None:
     result = on("import", str(database))
-    assert result.code == 7 and "is a SQLite database, not an exported run" in result.err
+    assert result.code == 7 and "is a storage, but not of one run" in result.err
     assert f"surehold -s sqlite:///{database} copy --to URL" in result.err
     Path("empty").mkdir()
     assert "(looked for *.jsonl, *.jsonl.gz, *.json)" in on("import", "empty").err

@@ -5,19 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+import apsw
 import pytest
-import zstandard
 from tests.crash.media import crossed
 
-from surehold import CheckpointManager, State
+from surehold import CheckpointManager, SQLiteStorage, State
 from surehold.core.records.frame import compress
 from surehold.core.records.record import Header, Record, seal
 from surehold.engine.transfer.limits import ImportLimits
@@ -25,10 +28,12 @@ from surehold.errors import (
     CorruptError,
     DataError,
     NotFoundError,
+    SchemaError,
     SureholdError,
     WrongKeyError,
 )
 from surehold.storage.base import RunQuery
+from surehold.storage.sqlite.page_checksums import PAGE, checked_pages, page_matches
 
 MOMENT = datetime(2026, 5, 1, tzinfo=UTC)
 KEY = "6b" * 32
@@ -46,39 +51,79 @@ def chain(bodies: Iterable[bytes], **fields: Any) -> list[Record]:
     return records
 
 
-def packed(records: Iterable[Record]) -> bytes:
-    parts = []
-    for record in records:
-        digest = bytes.fromhex(record.header.digest)
-        parts.append(struct.pack(">16sII", digest, len(record.text), len(record.body)))
-        parts += (record.text, record.body)
-    return b"".join(parts)
+Row = tuple[Any, Any, Any, Any]
+"""Digest, header, body and state of a record, as a table has them."""
 
 
-def section(plain: bytes, *, said: int | None = None) -> bytes:
-    data = zstandard.ZstdCompressor(level=3).compress(plain)
-    return struct.pack(">BII", 1, len(data), len(plain) if said is None else said) + data
+def rows_of(journal: Iterable[Record]) -> list[Row]:
+    return [(bytes.fromhex(r.header.digest), r.text.decode(), r.body, 0) for r in journal]
 
 
-def write(path: Path, journal: list[Record], sections: bytes | None = None, **said: Any) -> Path:
-    """A file of these records, or of other sections; its manifest says what it is told to."""
-    plain = packed(journal)
-    manifest = {
+@cache
+def empty_storage() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        SQLiteStorage(f"{directory}/a.db").close()
+        return Path(directory, "a.db").read_bytes()
+
+
+@contextmanager
+def inside(path: Path) -> Iterator[apsw.Connection]:
+    """The database at a path, to write what no storage writes; its checksums are right."""
+    with closing(apsw.Connection(str(path), vfs=checked_pages())) as db:
+        db.pragma("synchronous", 0)
+        yield db
+
+
+def write(path: Path, journal: list[Record], rows: list[Row] | None = None, **said: Any) -> Path:
+    """A file of these records, or of other rows; that of its run says what it is told to."""
+    found = {
         "run_id": RUN,
         "name": "",
-        "records": len(journal),
+        "status": "running",
+        "seq": journal[-1].header.seq if journal else 1,
+        "digest": journal[-1].header.digest if journal else "",
+        "latest": 1,
         "checkpoints": sum(record.header.frame != "note" for record in journal),
-        "bytes": len(plain),
-        "first": journal[0].header.seq if journal else 1,
-        "last": journal[-1].header.seq if journal else 1,
-        "head": journal[-1].header.digest if journal else "",
-        "exported_at": MOMENT.isoformat(),
+        "stored": 1,
+        "started_at": MOMENT.isoformat(),
+        "saved_at": MOMENT.isoformat(),
     } | said
-    data = b"surehold-run 1\n" + json.dumps(manifest).encode() + b"\n"
-    data += section(plain) if sections is None else sections
-    data += struct.pack(">BII", 255, 0, 0)
-    path.write_bytes(data + b"sha256 " + hashlib.sha256(data).hexdigest().encode() + b"\n")
+    path.write_bytes(empty_storage())
+    with inside(path) as db, db:
+        db.execute(
+            f"INSERT INTO runs({', '.join(found)}) VALUES ({', '.join('?' * len(found))})",
+            tuple(found.values()),
+        )
+        for place, row in enumerate(rows_of(journal) if rows is None else rows, 1):
+            digest, text, body, state = row
+            values = (place, 1, place, state, 0, digest, text)
+            db.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            db.execute("INSERT INTO bodies VALUES (?, ?)", (place, body))
     return path
+
+
+def alter(path: Path, change: Callable[[bytearray], None]) -> None:
+    """Change the bytes of a file as one who knows its checksums."""
+    data = bytearray(path.read_bytes())
+    change(data)
+    for start in range(0, len(data), PAGE):
+        content = data[start : start + PAGE - 4]
+        data[start + PAGE - 4 : start + PAGE] = crc32(content, start // PAGE).to_bytes(4, "big")
+    path.write_bytes(data)
+
+
+def schema_of(data: bytes) -> list[tuple[str, str]]:
+    """The names and statements of what a database has."""
+    with closing(apsw.Connection(":memory:")) as db:
+        db.deserialize("main", data[:18] + b"\1\1" + data[20:])
+        return list(db.execute("SELECT name, sql FROM sqlite_schema"))
+
+
+def page_of(path: Path, table: str) -> int:
+    """Where the first page of a table or index starts."""
+    with inside(path) as db:
+        root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get
+    return (root - 1) * PAGE
 
 
 def body_of(state: bytes) -> bytes:
@@ -88,17 +133,55 @@ def body_of(state: bytes) -> bytes:
 # Each makes a file under a path, and gives what its refusal says.
 
 
-def bomb(path: Path) -> str:
-    """200 MiB of nothing in a few kB."""
-    zeros = section(bytes(8 << 20))
-    assert 1000 * len(zeros) < 8 << 20
-    write(path, [], zeros * 25, records=200, bytes=200 << 20)
-    return "times its size"
+def pages_in_a_circle(path: Path) -> str:
+    """An index of 5 levels of which each page names the next 300 times: 10 ** 12 records."""
+    write(path, chain([body_of(b'{"n":%d}' % n) for n in range(2000)]))
+    root = page_of(path, "records_of_run")
+
+    def change(data: bytearray) -> None:
+        cells = int.from_bytes(data[root + 3 : root + 5], "big")
+        assert data[root] == 2 and cells > 2
+        first = int.from_bytes(data[root + 12 : root + 14], "big")
+        leaf = data[root + first : root + first + 4]
+        levels = [len(data) // PAGE + number for number in range(1, 5)]
+        for number, level in enumerate(levels):
+            page = bytearray(data[root : root + PAGE])
+            below = leaf if level == levels[-1] else levels[number + 1].to_bytes(4, "big")
+            page[8:12] = below
+            for cell in range(cells):
+                at = int.from_bytes(page[12 + 2 * cell : 14 + 2 * cell], "big")
+                page[at : at + 4] = below
+            data += page
+        data[root : root + PAGE] = data[(levels[0] - 1) * PAGE : levels[0] * PAGE]
+        data[28:32] = (len(data) // PAGE).to_bytes(4, "big")
+
+    alter(path, change)
+    return "more bytes than it has|more work|cannot be read"
 
 
-def bomb_that_lies_about_its_size(path: Path) -> str:
-    write(path, [], section(bytes(64 << 20), said=1 << 20), records=1, bytes=1 << 20)
-    return "cannot be unpacked"
+def body_in_a_circle(path: Path) -> str:
+    """A body of 100 kB that says it is ten times as long, and whose last page names its first."""
+    write(path, chain([body_of(b'{"a":"%b"}' % (b"a" * 100_000))]))
+    root = page_of(path, "bodies")
+
+    def change(data: bytearray) -> None:
+        def varint(number: int) -> bytes:
+            return bytes([number >> 14 | 0x80, number >> 7 & 0x7F | 0x80, number & 0x7F])
+
+        at = root + int.from_bytes(data[root + 8 : root + 10], "big")
+        size = len(body_of(b'{"a":"%b"}' % (b"a" * 100_000)))
+        header = bytes([5, 0]) + varint(2 * size + 12)
+        assert data[at + 4 : at + 9] == header
+        data[at : at + 3] = varint(1_000_005)
+        data[at + 6 : at + 9] = varint(2 * 1_000_000 + 12)
+        page = data.index(b"a" * 4000, root + PAGE) // PAGE * PAGE
+        first = page // PAGE + 1
+        while following := int.from_bytes(data[page : page + 4], "big"):
+            page = (following - 1) * PAGE
+        data[page : page + 4] = first.to_bytes(4, "big")
+
+    alter(path, change)
+    return "more bytes than it has|cannot be read"
 
 
 def bomb_in_a_body(path: Path) -> str:
@@ -122,18 +205,51 @@ def gzip_bomb_in_a_body(path: Path) -> str:
     return "unpacks to"
 
 
-def million_records(path: Path) -> str:
-    plain = packed(chain([body_of(b"{}")])) * 1_000_000
-    write(path, [], section(plain[: 32 << 20]), records=1_000_000, bytes=len(plain))
-    return "1,000,000 records"
+def many_tables(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    with inside(path) as db, db:
+        for number in range(6000):
+            db.execute(f"CREATE TABLE a{number}(b)")
+    return "more work"
 
 
-def million_records_that_are_not_told_of(path: Path) -> str:
-    one = packed(chain([body_of(b"{}")]))
-    some = one * (1_000_000 // len(one))
-    total = len(some) * 200
-    write(path, [], section(some) * 200, records=10, bytes=total)
-    return "more records than|times its size"
+def table_of_its_own(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    with inside(path) as db:
+        db.execute("CREATE TABLE more(a, b AS (a || a))")
+    return "other tables"
+
+
+def view_for_a_table(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    with inside(path) as db:
+        db.execute("ALTER TABLE bodies RENAME TO others")
+        db.execute(
+            "CREATE VIEW bodies AS WITH RECURSIVE a(ord, body) AS"
+            " (SELECT 1, x'' UNION ALL SELECT ord + 1, body || zeroblob(1000) FROM a)"
+            " SELECT * FROM a"
+        )
+    return "other tables"
+
+
+def trigger_of_its_own(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    with inside(path) as db:
+        db.execute("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM runs; END")
+    return "other tables"
+
+
+def deep_schema(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    with inside(path) as db:
+        db.execute(f"CREATE TABLE more(a CHECK({'abs(' * 90}1{')' * 90}))")
+    return "other tables|cannot be read"
+
+
+def log_beside_it(path: Path) -> str:
+    write(path, chain([body_of(b"{}")]))
+    Path(f"{path}-wal").write_bytes(b"a log")
+    return "was not closed"
 
 
 def deep_state(path: Path) -> str:
@@ -153,17 +269,8 @@ def deep_header(path: Path) -> str:
     deep = b"[" * 100_000 + b"]" * 100_000
     text = record.text[:-1] + b',"metadata":{"a":%b}}' % deep
     digest = hashlib.sha256(text).hexdigest()[:32]
-    plain = struct.pack(">16sII", bytes.fromhex(digest), len(text), len(record.body))
-    plain += text + record.body
-    write(path, [record], section(plain), bytes=len(plain), head=digest)
+    write(path, [record], [(bytes.fromhex(digest), text.decode(), record.body, 0)], digest=digest)
     return "nested deeper|times its size"
-
-
-def deep_manifest(path: Path) -> str:
-    write(path, chain([body_of(b"{}")]), extra={"a": 1})
-    data = path.read_bytes().replace(b'{"a": 1}', b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
-    path.write_bytes(data)
-    return "manifest"
 
 
 def deep_patch(path: Path) -> str:
@@ -207,8 +314,8 @@ def truncated(path: Path) -> str:
 def truncated_inside(path: Path) -> str:
     """The middle is missing, and the end is there."""
     data = write(path, chain([body_of(b'{"a":%d}' % n) for n in range(2000)])).read_bytes()
-    path.write_bytes(data[: len(data) // 2] + data[-72:])
-    return "goes beyond|checksum|cannot be unpacked"
+    path.write_bytes(data[: len(data) // 8192 * PAGE] + data[-PAGE:])
+    return "cut short"
 
 
 def branches_without_end(path: Path) -> str:
@@ -232,17 +339,20 @@ def branches_without_end(path: Path) -> str:
 
 
 HOSTILE: list[Callable[[Path], str]] = [
-    bomb,
-    bomb_that_lies_about_its_size,
+    pages_in_a_circle,
+    body_in_a_circle,
     bomb_in_a_body,
     bombs_in_many_bodies,
     gzip_bomb_in_a_body,
-    million_records,
-    million_records_that_are_not_told_of,
+    many_tables,
+    table_of_its_own,
+    view_for_a_table,
+    trigger_of_its_own,
+    deep_schema,
+    log_beside_it,
     deep_state,
     deep_compressed_state,
     deep_header,
-    deep_manifest,
     deep_patch,
     symlink,
     absolute_path,
@@ -334,10 +444,15 @@ def test_no_byte_of_a_file_can_be_changed_unnoticed(key: str | None, tmp_path: P
         source.export_run(RUN, path)
         data = path.read_bytes()
         for place in range(len(data)):
-            path.write_bytes(data[:place] + bytes([data[place] ^ 0x04]) + data[place + 1 :])
-            with pytest.raises((DataError, WrongKeyError)):
-                target.import_run(path)
-        for length in range(0, len(data), 7):
+            start = place // PAGE * PAGE
+            page = bytearray(data[start : start + PAGE])
+            page[place - start] ^= 0x04
+            assert not page_matches(bytes(page), start // PAGE)
+            if place % 61 == 0 or place < 100:
+                path.write_bytes(data[:start] + page + data[start + PAGE :])
+                with pytest.raises((DataError, WrongKeyError)):
+                    target.import_run(path)
+        for length in range(0, len(data), 511):
             path.write_bytes(data[:length])
             with pytest.raises(DataError):
                 target.import_run(path)
@@ -363,17 +478,14 @@ def test_no_byte_can_be_changed_by_one_who_knows_the_checksums_either(
                     for n, r in enumerate(records)
                 ]
                 digests = [hashlib.sha256(text).digest()[:16] for text, _ in parts]
-                plain = b"".join(
-                    struct.pack(">16sII", digest, len(text), len(body)) + text + body
-                    for digest, (text, body) in zip(digests, parts, strict=True)
-                )
-                path = write(
-                    tmp_path / "a",
-                    records,
-                    section(plain),
-                    bytes=len(plain),
-                    head=digests[-1].hex(),
-                )
+                try:
+                    rows = [
+                        (digest, text.decode(), body, 0)
+                        for digest, (text, body) in zip(digests, parts, strict=True)
+                    ]
+                except UnicodeDecodeError:
+                    continue
+                path = write(tmp_path / "a", records, rows, digest=digests[-1].hex())
                 try:
                     run_id = manager.import_run(path, f"run{imported}")
                 except SureholdError:
@@ -451,22 +563,18 @@ def test_records_that_are_missing_must_be_accounted_for(
 @pytest.mark.parametrize(
     "said",
     [
-        {"records": 1},
-        {"records": 3},
-        {"bytes": 10},
-        {"bytes": 10_000},
-        {"first": 2},
-        {"last": 1},
-        {"head": "0" * 32},
+        {"seq": 1},
+        {"seq": 3},
+        {"digest": "0" * 32},
+        {"digest": b"0"},
         {"checkpoints": 1},
         {"run_id": "other"},
-        {"encrypted": True},
-        {"hidden": [[1, 2_000_000_000]]},
-        {"hidden": [[0, 0]]},
-        {"records": "many"},
+        {"run_id": "a\0b"},
+        {"run_id": b"nightly"},
+        {"seq": "many"},
     ],
 )
-def test_a_manifest_that_lies_is_found_out(
+def test_a_run_that_is_not_as_its_row_says_is_found_out(
     manager: CheckpointManager, tmp_path: Path, said: dict[str, Any]
 ) -> None:
     path = write(tmp_path / "a", chain([body_of(b"{}"), body_of(b'{"a":1}')]), **said)
@@ -475,16 +583,56 @@ def test_a_manifest_that_lies_is_found_out(
     assert runs(manager) == 0
 
 
+@pytest.mark.parametrize("row", [(1, None), (1, 5), (2, None), (0, "text"), (0, None), (3, "x")])
+def test_a_row_that_is_no_record_is_refused(
+    manager: CheckpointManager, tmp_path: Path, row: tuple[int, Any]
+) -> None:
+    path = write(tmp_path / "a", chain([body_of(b"{}")]))
+    column = ("digest", "header", "body", "state")[row[0]]
+    with inside(path) as db:
+        db.pragma("writable_schema", True)
+        db.execute("UPDATE sqlite_schema SET sql = replace(sql, ' NOT NULL', '')")
+    with inside(path) as db:
+        table = "bodies" if column == "body" else "records"
+        db.execute(f"UPDATE {table} SET {column} = ?", (row[1],))
+        db.pragma("writable_schema", True)
+        made = {name: sql for name, sql in schema_of(empty_storage())}
+        for name, sql in made.items():
+            db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (sql, name))
+    with pytest.raises(CorruptError):
+        manager.import_run(path)
+    assert runs(manager) == 0
+
+
+def test_a_file_of_no_run_or_of_several_is_refused(
+    manager: CheckpointManager, tmp_path: Path
+) -> None:
+    (tmp_path / "none").write_bytes(empty_storage())
+    with CheckpointManager(f"sqlite:///{tmp_path}/two") as two:
+        for run_id in ("a", "b"):
+            two.save_checkpoint(State.new({}, run_id=run_id))
+    for name in ("none", "two"):
+        with pytest.raises(CorruptError, match="not of one run") as caught:
+            manager.import_run(tmp_path / name)
+        assert "copy --to URL" in caught.value.hint
+
+
 def test_what_is_no_file_of_ours_is_refused(manager: CheckpointManager, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "empty").touch()
-    (tmp_path / "text").write_text("surehold-run of the mill\n" * 10)
-    (tmp_path / "newer").write_bytes(b"surehold-run 2\n{}\n")
+    (tmp_path / "text").write_text("SQLite format 3 of the mill\n" * 10)
+    newer = write(tmp_path / "newer", chain([body_of(b"{}")]))
+    with inside(newer) as db:
+        db.pragma("user_version", 1000)
+    with closing(apsw.Connection(str(tmp_path / "foreign"))) as db:
+        db.execute("CREATE TABLE records(a)")
     with pytest.raises(NotFoundError):
         manager.import_run(tmp_path / "nothing")
-    for name in ("fifo", "empty", "text", "newer"):
+    for name in ("fifo", "empty", "text", "foreign"):
         with pytest.raises(CorruptError):
             manager.import_run(tmp_path / name)
+    with pytest.raises(SchemaError, match="newer"):
+        manager.import_run(newer)
     with pytest.raises(SureholdError):
         manager.import_run(tmp_path)
     with pytest.raises(SureholdError):

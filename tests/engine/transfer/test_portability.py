@@ -393,18 +393,24 @@ def test_a_failed_export_leaves_nothing(
     assert os.listdir(folder) == []
 
 
-def test_the_second_line_of_a_file_says_what_is_in_it(
-    open_on: Callable[..., CheckpointManager], tmp_path: Path
+def test_a_file_is_a_storage_with_the_run_and_nothing_beside_it(
+    open_on: Callable[..., CheckpointManager], tmp_path: Path, medium: str, key: str | None
 ) -> None:
-    manager = open_on("memory")
-    begin(manager)
-    manager.export_run("nightly", tmp_path / "a.surehold")
-    lines = (tmp_path / "a.surehold").read_bytes().split(b"\n")
-    assert lines[0] == b"surehold-run 1"
-    said = json.loads(lines[1])
-    newest = list(manager.storage.read("nightly"))[-1]
-    assert (said["run_id"], said["head"]) == ("nightly", newest.header.digest)
-    assert (said["checkpoints"], said["records"]) == (15, newest.header.seq)
+    source, folder = open_on(medium, key), tmp_path / "out"
+    folder.mkdir()
+    begin(source, 30)
+    prune(source, key)
+    told = source.export_run("nightly", folder / "a.surehold")
+    assert os.listdir(folder) == ["a.surehold"]
+    before = (folder / "a.surehold").read_bytes()
+    with CheckpointManager(f"sqlite:///{folder}/a.surehold", encryption_key=key) as inside:
+        assert everything(inside) == everything(source)
+        assert list(inside.storage.read("nightly")) == list(source.storage.read("nightly"))
+        assert run_ids(inside) == ["nightly"] and is_sound(inside)
+        (run,) = inside.storage.runs(RunQuery())
+        assert (run.seq, run.digest, run.checkpoints) == (told.last, told.head, told.checkpoints)
+    assert (folder / "a.surehold").read_bytes() == before
+    assert os.listdir(folder) == ["a.surehold"]
 
 
 def test_an_export_can_always_be_imported_however_well_it_packs(

@@ -1,6 +1,4 @@
 from surehold.engine.transfer import runs as runs
-from surehold.engine.transfer.container import Manifest as Manifest
-from surehold.engine.transfer.container import cannot_write as cannot_write
 from surehold.engine.transfer.encrypt import encrypt_runs as encrypt_runs
 from surehold.engine.transfer.json_form import Style as Style
 from surehold.engine.transfer.json_form import fleet_status as fleet_status
@@ -8,4 +6,6 @@ from surehold.engine.transfer.limits import LIMITS as LIMITS
 from surehold.engine.transfer.limits import UNLIMITED as UNLIMITED
 from surehold.engine.transfer.limits import ImportLimits as ImportLimits
 from surehold.engine.transfer.reseal import Redact as Redact
+from surehold.engine.transfer.run_file import Manifest as Manifest
+from surehold.engine.transfer.run_file import cannot_write as cannot_write
 from surehold.engine.transfer.runs import json_lines as json_lines

@@ -16,8 +16,8 @@ from surehold.engine.crypto import Keys, Sealer, is_clear
 from surehold.engine.journal import Reader
 from surehold.engine.repair import verify_run
 from surehold.engine.runs import RunLease
-from surehold.engine.transfer.container_reader import open_run
 from surehold.engine.transfer.limits import UNLIMITED
+from surehold.engine.transfer.run_file import open_file
 from surehold.engine.transfer.runs import append_whole, write_encrypted
 from surehold.engine.transfer.validate import stage
 from surehold.errors import ConflictError, CorruptError, UsageError
@@ -61,8 +61,8 @@ def _clear_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> li
 
 
 def _run_in(path: Path) -> str:
-    with open_run(path, UNLIMITED) as file:
-        return file.manifest.run_id
+    with open_file(path, UNLIMITED) as file:
+        return file.run.run_id
 
 
 def _check_own(storage: Storage, run_id: str, path: Path) -> None:
@@ -71,7 +71,7 @@ def _check_own(storage: Storage, run_id: str, path: Path) -> None:
     An interrupted call for another storage may have left it: nothing else has that run then.
     """
     newest: Header | None = None
-    with open_run(path, UNLIMITED) as file:
+    with open_file(path, UNLIMITED) as file:
         for parts in file.records():
             header = open_record(parts.text, parts.digest, parts.body).header
             if (header.frame, header.kind) != ("note", "key"):
@@ -100,7 +100,7 @@ def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
             source = Reader(storage, Sealer(storage))
             write_encrypted(source, run_id, keys, path, epoch=lease.epoch or 0)
         if path.exists():
-            with open_run(path, UNLIMITED) as file:
+            with open_file(path, UNLIMITED) as file:
                 staged = stage(file, keys, own=True)
             if run is None or is_clear(storage, run_id):
                 storage.delete(run_id)

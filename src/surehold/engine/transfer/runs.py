@@ -1,7 +1,7 @@
 """Export, import and copy of runs: as a file, to another storage, as plain JSON.
 
-A ``.surehold`` file (see `checkpoint.transfer.container`) is one run with all its records, by
-default exactly as they were sealed. For redaction or another encryption the records are sealed
+A ``.surehold`` file (see `engine.transfer.run_file`) is a storage of one run with all its records,
+by default exactly as they were sealed. For redaction or another encryption the records are sealed
 again, and the manifest says so.
 
 >>> import tempfile
@@ -33,7 +33,6 @@ from surehold.core.records import (
     Header,
     Record,
     check_run_id,
-    gaps_between,
     is_encrypted,
     ranges_of,
 )
@@ -41,11 +40,10 @@ from surehold.engine.commit import blocking
 from surehold.engine.crypto import Key, Keys, load_keys
 from surehold.engine.inspect import changes_in
 from surehold.engine.journal import Reader
-from surehold.engine.transfer.container import Manifest, check_free, write_run
-from surehold.engine.transfer.container_reader import Excess, open_run
 from surehold.engine.transfer.json_form import Style, form_of, form_of_change
-from surehold.engine.transfer.limits import LIMITS, ImportLimits
+from surehold.engine.transfer.limits import LIMITS, Excess, ImportLimits
 from surehold.engine.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
+from surehold.engine.transfer.run_file import Manifest, check_free, new_file, open_file
 from surehold.engine.transfer.source import Source
 from surehold.engine.transfer.validate import Staged, stage
 from surehold.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
@@ -56,7 +54,6 @@ from surehold.storage.base import (
     RunQuery,
     Storage,
     has_record,
-    in_batches,
     open_storage,
     restless,
 )
@@ -124,21 +121,10 @@ class _Export(msgspec.Struct, frozen=True):
             encrypted = keys is not None
             records = self._resealed(records, source, keys)
 
-        def describe(**counts: Any) -> Manifest:
-            return Manifest(
-                run_id=run.run_id,
-                name=run.name,
-                checkpoints=source.checkpoints,
-                exported_at=datetime.now(UTC),
-                content=content,
-                encrypted=encrypted,
-                hidden=tuple(ranges_of(source.hidden)),
-                redacted=dict(self.redaction.counts) if self.redaction else {},
-                **counts,
-            )
-
         excess = Excess(LIMITS)
-        manifest = write_run(path, _counted(records, excess), describe, overwrite=overwrite)
+        with new_file(path, overwrite=overwrite) as storage:
+            source.copy_to(storage, excess.counted(records))
+            written = next(storage.runs(RunQuery()))
         if excess.limits:
             logger.warning(
                 "%s is larger than imports allow by default (%s): import it with"
@@ -147,7 +133,21 @@ class _Export(msgspec.Struct, frozen=True):
                 ", ".join(sorted(excess.limits)),
                 path.name,
             )
-        return manifest
+        return Manifest(
+            run_id=run.run_id,
+            name=run.name,
+            records=excess.records,
+            checkpoints=source.checkpoints,
+            bytes=excess.bytes,
+            first=source.first,
+            last=written.seq,
+            head=written.digest,
+            exported_at=datetime.now(UTC),
+            content=content,
+            encrypted=encrypted,
+            hidden=tuple(ranges_of(source.hidden)),
+            redacted=dict(self.redaction.counts) if self.redaction else {},
+        )
 
     def _keys_for(self, encrypted: bool) -> Keys | None:
         """Return the keys of the file; an encrypted run stays encrypted."""
@@ -180,12 +180,6 @@ def _with_key(source: Source) -> Iterator[Record]:
         yield record
 
 
-def _counted(records: Iterable[Record], excess: Excess) -> Iterator[Record]:
-    for record in records:
-        excess.add(len(record.text), record.header.size, record.header.stored)
-        yield record
-
-
 def _existing(reader: Reader, run_id: str) -> RunInfo:
     run = reader.run(check_run_id(run_id))
     if run is None:
@@ -213,8 +207,8 @@ def import_run(
         check_run_id(run_id)
     ours = engine.reader.sealer.keys
     theirs = ours if encryption_key is None else load_keys(encryption_key, environ={})
-    with open_run(Path(path), limits) as file:
-        new_id = file.manifest.run_id if run_id is None else run_id
+    with open_file(Path(path), limits) as file:
+        new_id = file.run.run_id if run_id is None else run_id
         if engine.reader.run(new_id) is not None:
             raise _taken(new_id)
         staged = stage(file, theirs, rename=run_id is not None)
@@ -273,25 +267,7 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
     seq = 0 if there is None else _common(reader, run, to, there)
     if seq >= run.seq:
         return 0
-    source = Source(reader, run, after=seq)
-    visible = source.visible
-    copied = 0
-    for records in in_batches(source):
-        seqs = [record.header.seq for record in records]
-        batch = Batch(
-            run_id=run.run_id,
-            records=tuple(records),
-            hide=tuple(one for one in seqs if one not in source.visible),
-            erased=frozenset(gaps_between(seqs, after=seq)),
-        )
-        conflict = to.append([batch])[0]
-        if conflict is not None:
-            raise conflict
-        seq = seqs[-1]
-        copied += len(records)
-    if visible is not source.visible:  # a prune came in between, and what it hid may be copied
-        to.delete(run.run_id, hide=source.hidden)
-    return copied
+    return Source(reader, run, after=seq).copy_to(to)
 
 
 def _common(reader: Reader, run: RunInfo, to: Storage, there: RunInfo) -> int:

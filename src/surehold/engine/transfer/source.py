@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from surehold.core.records import Chain, Record, read_prune_note
+from surehold.core.records import Chain, Record, gaps_between, read_prune_note
 from surehold.engine.journal import Reader
-from surehold.storage.base import RecordQuery, RunInfo
+from surehold.storage.base import Batch, RecordQuery, RunInfo, Storage, in_batches
 
 
 class Source:
@@ -20,22 +20,54 @@ class Source:
         self._reader = reader
         self._run = run
         self._after = after
-        self._notes: list[int] = []
+        self._seqs: list[int] = []
         self._checkpoints: list[int] = []
         self.encrypted = False
         self.visible: set[int] = set()
         self._look()
 
     @property
+    def first(self) -> int:
+        """The seq of the first record read."""
+        return self._seqs[0]
+
+    @property
     def hidden(self) -> list[int]:
         """The seqs of those read that are kept as bases only."""
-        read = sorted(self._notes + self._checkpoints)
-        return [seq for seq in read if seq not in self.visible]
+        return [seq for seq in self._seqs if seq not in self.visible]
 
     @property
     def checkpoints(self) -> int:
         """The number of visible checkpoints read."""
         return sum(seq in self.visible for seq in self._checkpoints)
+
+    def copy_to(self, storage: Storage, records: Iterable[Record] | None = None) -> int:
+        """Append the records to *storage*, and return their number.
+
+        *records* are those of the run as they are to be stored there; a note may follow them.
+        """
+        seq, copied, visible = self._after, 0, self.visible
+        for some in in_batches(self if records is None else records):
+            seqs = [record.header.seq for record in some]
+            batch = Batch(
+                run_id=self._run.run_id,
+                records=tuple(some),
+                hide=tuple(
+                    one for one in seqs if one <= self._seqs[-1] and one not in self.visible
+                ),
+                erased=frozenset(gaps_between(seqs, after=seq)),
+            )
+            conflict = storage.append([batch])[0]
+            if conflict is not None:
+                raise conflict
+            seq = seqs[-1]
+            copied += len(some)
+        if visible is not self.visible:  # a prune came in between, and what it hid may be copied
+            storage.delete(self._run.run_id, hide=self.hidden)
+        return copied
+
+    def _hides(self, seq: int) -> bool:
+        return seq not in self.visible and seq <= self._seqs[-1]
 
     def __iter__(self) -> Iterator[Record]:
         chain = Chain(self._after)
@@ -45,12 +77,11 @@ class Source:
             for record in self._reader.records(self._run.run_id, first, last):
                 header = record.header
                 chain.add(header)
+                self._seqs.append(header.seq)
                 if header.frame != "note":
                     self._checkpoints.append(header.seq)
-                else:
-                    self._notes.append(header.seq)
-                    if header.kind == "prune":
-                        announced |= {gap.last: gap.digest for gap in read_prune_note(record.body)}
+                elif header.kind == "prune":
+                    announced |= {gap.last: gap.digest for gap in read_prune_note(record.body)}
                 yield record
             if chain.seq == last and not chain.unexplained(announced):
                 return

@@ -26,8 +26,9 @@ from surehold.core.values import Rebuilt, operations
 from surehold.engine.crypto import CLEAR_NOTES, Keys
 from surehold.engine.journal import read_body
 from surehold.engine.repair import state_text
-from surehold.engine.transfer.container_reader import ExportedRun, RecordParts
+from surehold.engine.transfer.run_file import ExportedRun
 from surehold.errors import CorruptError, DataError, SureholdError, UsageError, WrongKeyError
+from surehold.storage.sqlite import UntrustedRecord
 
 _LARGEST = 1 << 53
 _LAST_SEQ = 1 << 32
@@ -46,7 +47,7 @@ class Staged(msgspec.Struct):
     run_id: str
     name: str
     records: list[Record]
-    hidden: frozenset[int]
+    hidden: set[int]
     gaps: list[Gap]
     """Ranges of seqs that were pruned."""
     data_key: bytes | None
@@ -70,18 +71,14 @@ def stage(
 ) -> Staged:
     """Validate the run in *file* and return it; *keys* open it if it is encrypted.
 
-    The first pass checks, a section at a time, that the file is whole and within its limits; only
-    the second keeps what it reads. With *rename* the id in the file is not used. Ids and names
-    that are paths are taken only from a file of our *own*.
+    The first pass checks, a record at a time, that the file is within its limits; only the second
+    keeps what it reads. With *rename* the id in the file is not used. Ids and names that are paths
+    are taken only from a file of our *own*.
     """
-    run_id = file.manifest.run_id
+    run_id = file.run.run_id
     if not (rename or own):
         _check_name(file, run_id, "run_id")
-    if not own:
-        _check_name(file, file.manifest.name, "name")
     key_note = _newest_key_note(file)
-    if file.manifest.encrypted != (key_note is not None):
-        raise file.refused("is encrypted and its manifest denies it, or the reverse")
     data_key = None
     if key_note is not None:
         if keys is None:
@@ -117,9 +114,11 @@ def _newest_key_note(file: ExportedRun) -> dict[str, Any] | None:
     if found is None:
         return None
     try:
-        return msgspec.json.decode(found.body, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        note = msgspec.json.decode(found.body, type=dict[str, Any])
+        read_key_note(note, run_id=file.run.run_id)
+    except _UNFIT:
         raise file.refused("has a key note that cannot be read") from None
+    return note
 
 
 def _opened(record: Record, data_key: bytes | None, limit: int | None = None) -> bytes:
@@ -137,7 +136,6 @@ class _Walk:
     """One pass over the records: each is checked against those before it."""
 
     def __init__(self, file: ExportedRun, data_key: bytes | None, own: bool) -> None:
-        said = file.manifest
         self._own = own
         self._file = file
         self._limits = file.limits
@@ -146,10 +144,9 @@ class _Walk:
         self._announced: dict[int, str] = {}
         self._chain = Chain()
         self._packed = self._unpacked = self._work = 0
-        hidden = frozenset(_spread(file, said.hidden))
-        self.staged = Staged(said.run_id, said.name, [], hidden, [], data_key)
+        self.staged = Staged(file.run.run_id, "", [], set(), [], data_key)
 
-    def visit(self, parts: RecordParts) -> None:
+    def visit(self, parts: UntrustedRecord) -> None:
         """Validate a record and keep it."""
         self._check_depth(parts.text, 0)
         record = open_record(parts.text, parts.digest, parts.body)
@@ -157,6 +154,8 @@ class _Walk:
         self._check_header(header, parts)
         if wrong := self._chain.add(header):
             raise self._unfit(header, wrong)
+        if parts.hidden:
+            self.staged.hidden.add(header.seq)
         text = self._text(record)
         if header.frame == "note":
             self._note(header, text)
@@ -166,10 +165,11 @@ class _Walk:
 
     def end(self) -> None:
         """Validate the run as a whole."""
-        said, records = self._file.manifest, self.staged.records
-        found = [(r.header.seq, r.header.digest) for r in records]
-        if not found or (found[0][0], *found[-1]) != (said.first, said.last, said.head):
-            raise self._file.refused("does not hold the records that its manifest names")
+        said, records = self._file.run, self.staged.records
+        newest = records[-1].header if records else None
+        if newest is None or (newest.seq, newest.digest) != (said.seq, said.digest):
+            raise self._file.refused("does not hold the newest record that it tells of")
+        self.staged.name = newest.name
         for seq, made in self._states.values():
             header = self._checkpoints[seq].header
             if header.size != len(state_text(made.texts())):
@@ -180,9 +180,9 @@ class _Walk:
         self.staged.gaps = self._chain.gaps
         seen = [r.header for r in records if r.header.seq not in self.staged.hidden]
         if sum(header.frame != "note" for header in seen) != said.checkpoints:
-            raise self._file.refused("does not hold as many checkpoints as its manifest says")
+            raise self._file.refused("does not hold as many checkpoints as it says")
 
-    def _check_header(self, header: Header, parts: RecordParts) -> None:
+    def _check_header(self, header: Header, parts: UntrustedRecord) -> None:
         if header.run_id != self.staged.run_id:
             raise self._unfit(header, f"is of another run, {header.run_id[:80]!r}")
         if not self._own:
@@ -315,12 +315,3 @@ def _check_operations(patch: bytes) -> None:
     for step in operations(patch):
         if step.op not in ("add", "replace", "remove") or not (step.value or step.op == "remove"):
             raise ValueError("not an operation")
-
-
-def _spread(file: ExportedRun, ranges: tuple[tuple[int, int], ...]) -> set[int]:
-    spread: set[int] = set()
-    for first, last in ranges:
-        if not 0 < first <= last or len(spread) + last - first >= file.manifest.records:
-            raise file.refused("hides records that it does not hold")
-        spread.update(range(first, last + 1))
-    return spread

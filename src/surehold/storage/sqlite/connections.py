@@ -40,6 +40,8 @@ _SETTINGS = {
     "synchronous": _FULL,
     "temp_store": "memory",
     "cell_size_check": True,
+    # An exported run may come from anywhere.
+    "trusted_schema": False,
     # What was erased must be gone, a run's key above all.
     "secure_delete": "fast",
     "cache_size": -16_384,

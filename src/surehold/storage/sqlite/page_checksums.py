@@ -73,6 +73,11 @@ class _Pages(apsw.VFS):
         return opened
 
 
+def page_matches(page: bytes, index: int) -> bool:
+    """True if the page at *index*, counted from 0, matches the checksum in it."""
+    return page[-RESERVED:] == crc32(page[:-RESERVED], index).to_bytes(RESERVED, "big")
+
+
 _read = apsw.VFSFile.xRead
 
 
@@ -88,9 +93,9 @@ class _StrictFile(apsw.VFSFile):
             return page
         if amount > PAGE or offset % PAGE or len(page) < PAGE:
             raise apsw.CorruptError(f"there is no whole page at byte {offset}")
-        content, stored = page[:-RESERVED], page[-RESERVED:]
-        if stored != crc32(content, offset // PAGE).to_bytes(RESERVED, "big"):
-            if stored == _UNCHECKED:
+        content = page[:-RESERVED]
+        if not page_matches(page, offset // PAGE):
+            if page.endswith(_UNCHECKED):
                 return page[:amount]
             number = offset // PAGE + 1
             if not self._is_contained(number, content):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
@@ -15,6 +15,7 @@ _APPLICATION = 0x484F4C44
 """The application id in the file's header: HOLD."""
 _VERSION = 4
 _HEADER = 100
+_MAGIC = b"SQLite format 3\0"
 _UNTOUCHED = "give another path; this file was left as it is"
 
 _SCHEMA = """
@@ -156,12 +157,7 @@ def make_schema(writer: apsw.Connection, path: Path) -> None:
     if 1 <= version < _VERSION:
         _upgrade(writer)
     if version > _VERSION:
-        raise SchemaError(
-            f"{path} was written by a newer Surehold (format {version}, this one knows {_VERSION})",
-            hint="update surehold",
-            path=str(path),
-            version=version,
-        )
+        raise _newer(path, version)
 
 
 def _is_empty(writer: apsw.Connection) -> bool:
@@ -199,7 +195,7 @@ def _upgrade(writer: apsw.Connection) -> None:
 def refusal(path: Path, error: apsw.Error) -> CorruptError:
     """The error that says why SQLite cannot read the file."""
     header = peek(str(path), _HEADER)
-    if not header.startswith(b"SQLite format 3\0"):
+    if not header.startswith(_MAGIC):
         return CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))
     if (header[20:21], header[68:72]) != (bytes([RESERVED]), _APPLICATION.to_bytes(4)):
         return _foreign(path)
@@ -207,6 +203,40 @@ def refusal(path: Path, error: apsw.Error) -> CorruptError:
         f"{path} is damaged: {error}",
         hint="SQLiteStorage.salvage(path) brings what can be read into a new file",
         path=str(path),
+    )
+
+
+def check_header(path: Path, header: bytes) -> int:
+    """Refuse a file by its first bytes; returns the number of pages that they tell."""
+    if not header.startswith(_MAGIC):
+        raise CorruptError(f"{path} is not a surehold file", hint=_UNTOUCHED, path=str(path))
+    if (header[20:21], header[68:72]) != (bytes([RESERVED]), _APPLICATION.to_bytes(4)):
+        raise _foreign(path)
+    if (version := int.from_bytes(header[60:64])) > _VERSION:
+        raise _newer(path, version)
+    return int.from_bytes(header[28:32])
+
+
+def is_ours(db: apsw.Connection) -> bool:
+    """True if a database has the tables of runs, and nothing that is not Surehold's."""
+    objects = set(db.execute(_OBJECTS).fetchall())
+    with closing(apsw.Connection(":memory:")) as empty:
+        for statements in (_SCHEMA, *_UPGRADES.values()):
+            empty.execute(statements)
+        known = set(empty.execute(_OBJECTS).fetchall())
+    names = {name for _, name, _, _ in objects}
+    return objects <= known and names >= {"runs", "records", "records_of_run", "bodies"}
+
+
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+
+
+def _newer(path: Path, version: int) -> SchemaError:
+    return SchemaError(
+        f"{path} was written by a newer Surehold (format {version}, this one knows {_VERSION})",
+        hint="update surehold",
+        path=str(path),
+        version=version,
     )
 
 
