@@ -13,10 +13,9 @@ from benchmarks.prose import prose
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, settings_of, text_of
 from surehold import SQLiteStorage, StateManager
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models.model import Message, Reply, ToolCall, ToolSpec
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.core.values import Usage
 
 __all__ = ["measure"]

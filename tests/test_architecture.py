@@ -7,7 +7,8 @@ errors < core < config < storage | engine < doors < agents
 
 An import goes only to the left. `storage` and `engine` meet only in `surehold.storage.base`:
 the engine is handed a storage, and looking one up by address (`surehold.storage.registry`) belongs
-to the layers above both. `testing` may use `integrations`. The package itself stands above all.
+to the layers above both. `testing` may use `integrations`. `compat` and the package itself stand
+above all.
 
 A room is a package inside a layer. Code outside a room imports only what its `__init__` offers.
 """
@@ -35,6 +36,7 @@ LAYERS = [
     {"agents"},
     {"executors", "integrations", "testing"},
     {"cli", "web"},
+    {"compat"},
     {"", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
@@ -253,6 +255,7 @@ def test_a_stub_alone_states_what_a_room_offers() -> None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     }
     assert stating == {
+        "surehold.compat",
         "surehold.errors",
         "surehold.storage.base",
         "surehold.storage.io.resilient_io",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import surehold
+from surehold import compat
 
 HEAVY = {
     *("asyncio", "sqlite3", "ssl", "logging.config"),
@@ -59,7 +60,20 @@ def test_type_checkers_see_the_names_that_exist() -> None:
         for alias in node.names
         if alias.asname == alias.name
     }
-    assert seen == set(surehold.__all__)
+    assert seen == set(surehold._HOMES)
+
+
+def test_about_sixty_names_are_listed_and_the_rest_is_found_too() -> None:
+    assert len(surehold.__all__) <= 65
+    for name in surehold._HOMES.keys() - set(surehold.__all__):
+        assert getattr(surehold, name) is not None
+        assert name not in dir(surehold)
+
+
+def test_every_spelling_of_the_seeds_is_in_compat_and_found_at_the_top() -> None:
+    for name in compat.__all__:
+        assert getattr(surehold, name) is getattr(compat, name)
+        assert name not in surehold.__all__
 
 
 def test_dir_shows_every_public_name() -> None:

@@ -2,12 +2,9 @@ from surehold import errors as errors
 from surehold.agents.agent import Agent as Agent
 from surehold.agents.agent import AgentConfig as AgentConfig
 from surehold.agents.agent import AgentResult as AgentResult
-from surehold.agents.agent import AutonomousConfig as AutonomousConfig
-from surehold.agents.agent import BaseAutonomousAgent as BaseAutonomousAgent
 from surehold.agents.fleet import Fleet as Fleet
 from surehold.agents.fleet import FleetBuilder as FleetBuilder
 from surehold.agents.fleet import FleetResult as FleetResult
-from surehold.agents.fleet import MagenticFleet as MagenticFleet
 from surehold.agents.fleet import create_checkpoint_storage as create_checkpoint_storage
 from surehold.agents.models import Message as Message
 from surehold.agents.models import Model as Model
@@ -22,6 +19,10 @@ from surehold.agents.tools import InputField as InputField
 from surehold.agents.tools import OutputField as OutputField
 from surehold.agents.tools import Signature as Signature
 from surehold.agents.tools import tool as tool
+from surehold.compat import AutonomousConfig as AutonomousConfig
+from surehold.compat import BaseAutonomousAgent as BaseAutonomousAgent
+from surehold.compat import MagenticFleet as MagenticFleet
+from surehold.compat import StateManager as StateManager
 from surehold.core.policy import DriftReport as DriftReport
 from surehold.core.policy import Finding as Finding
 from surehold.core.policy import Observation as Observation
@@ -65,8 +66,8 @@ from surehold.doors.graph import not_ as not_
 from surehold.doors.graph import process_chain as process_chain
 from surehold.doors.graph import process_conditional as process_conditional
 from surehold.doors.graph import process_parallel as process_parallel
-from surehold.doors.loop.definition import Run as Run
-from surehold.doors.loop.definition import run as run
+from surehold.doors.loop import Run as Run
+from surehold.doors.loop import run as run
 from surehold.doors.result import RunResult as RunResult
 from surehold.engine.groups import AsyncGroup as AsyncGroup
 from surehold.engine.groups import Group as Group
@@ -84,7 +85,6 @@ from surehold.engine.hooks import TracingHook as TracingHook
 from surehold.engine.inspect import CheckpointMetadata as CheckpointMetadata
 from surehold.engine.managers import AsyncCheckpointManager as AsyncCheckpointManager
 from surehold.engine.managers import CheckpointManager as CheckpointManager
-from surehold.engine.managers import StateManager as StateManager
 from surehold.engine.metrics import Metrics as Metrics
 from surehold.engine.repair import RepairReport as RepairReport
 from surehold.engine.runs import InterruptReason as InterruptReason
@@ -115,3 +115,6 @@ from surehold.storage.replicated import ResilientStorage as ResilientStorage
 from surehold.storage.replicated import Retry as Retry
 from surehold.storage.replicated import StorageEvent as StorageEvent
 from surehold.storage.sqlite import SQLiteStorage as SQLiteStorage
+
+__version__: str
+__all__: list[str]

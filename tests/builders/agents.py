@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from surehold import FilesystemStorage, StateManager
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models.model import Message, Reply, ToolCall
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.testing.scripted import ScriptedModel
 
 _ids = itertools.count()

@@ -24,11 +24,10 @@ from tests.crash.media import open_medium, options_of
 
 import surehold
 from surehold import CheckpointManager, StateManager
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.agent.result import AgentResult
 from surehold.agents.models.model import Message, Reply, ToolCall
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.doors.events.drift_watch import DriftWatch
 from surehold.storage.base import RunQuery
 from surehold.testing.scripted import ScriptedModel

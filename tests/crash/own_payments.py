@@ -93,7 +93,7 @@ def in_loop(manager: CheckpointManager, run_id: str, charge: Any, options: Any) 
 
 async def in_async_loop(manager: CheckpointManager, run_id: str, charge: Any, options: Any) -> str:
     try:
-        async with surehold.run(run_id, storage=manager, checkpoint_frequency=5) as run:
+        async with surehold.run(run_id, storage=manager, every=5) as run:
             async for number in run.each(range(PAYMENTS)):
                 receipt = await surehold.effect("charge", charge, number, **options)
                 run.state.setdefault("receipts", []).append(receipt)

@@ -64,7 +64,7 @@ def agent_of(name: Any, script: list[Any], **options: Any) -> Agent:
 def test_the_old_names_are_the_same_classes() -> None:
     assert BaseAutonomousAgent is Agent
     assert AutonomousConfig is AgentConfig
-    assert StateManager is AsyncCheckpointManager
+    assert StateManager.__mro__[1] is AsyncCheckpointManager
 
 
 @pytest.mark.parametrize("as_object", [False, True])
@@ -183,7 +183,7 @@ def test_every_means_the_same_for_agents() -> None:
     with CheckpointManager(storage, every=3, every_seconds=9.0) as manager:
         assert (manager.triggers.frequency, manager.triggers.interval) == (3, 9.0)
     with pytest.raises(UsageError, match="every= and checkpoint_frequency="):
-        CheckpointManager(storage, every=3, checkpoint_frequency=3)
+        StateManager(storage, every=3, checkpoint_frequency=3)
 
 
 async def test_an_agent_without_triggers_saves_only_its_beginning_and_end() -> None:
@@ -239,8 +239,6 @@ def test_every_means_the_same_and_is_checked_at_every_door(wrong: Any) -> None:
             with pytest.raises(UsageError, match=f"{name} is {wrong!r}"):
                 door(**{name: wrong})
             door(**{name: 5})
-    with pytest.raises(UsageError, match="two names"):
-        surehold.run("r", every=1, checkpoint_frequency=1)
     with pytest.raises(UsageError, match=f"lease_seconds is {wrong!r}"):
         surehold.run("r", lease_seconds=wrong)
 

@@ -20,10 +20,9 @@ from tests.crash.graph_victim import Killer
 import surehold.agents.models.local
 import surehold.agents.models.pydantic_ai  # noqa: F401 - before forking
 from surehold import SQLiteStorage, StateManager
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models.model import open_model
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 
 KILLS = [("after", 2), ("after", 1), ("before", 1)]
 """After the plan is recorded, after the first reply, and before anything else is saved."""

@@ -15,8 +15,8 @@ from surehold import (
     tool,
     workflow,
 )
+from surehold.compat import StateManager
 from surehold.engine.hooks import redacting_hooks
-from surehold.engine.managers import StateManager
 from surehold.testing.scripted import ScriptedModel
 
 SECRET = "hunter-the-second"

@@ -99,7 +99,7 @@ def test_a_run_that_has_slept_and_asks_is_not_due(storage: SQLiteStorage) -> Non
 
 
 def test_a_question_with_a_timeout_is_due_then(storage: SQLiteStorage) -> None:
-    from surehold.engine.managers import StateManager
+    from surehold.compat import StateManager
 
     graph = jobs.asking.over(StateManager(storage))
     handle = graph.start_sync({}, run_id="a", entry_point="tests.executors.jobs:asking")
@@ -159,7 +159,7 @@ def test_a_run_submitted_while_its_drive_ends_is_driven_again(
 
 
 def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:
-    from surehold.engine.managers import StateManager
+    from surehold.compat import StateManager
 
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         graph = jobs.counting.over(StateManager(storage))

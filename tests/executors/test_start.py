@@ -11,7 +11,7 @@ import pytest
 from tests.executors import jobs
 
 from surehold import SQLiteStorage
-from surehold.engine.managers import StateManager
+from surehold.compat import StateManager
 from surehold.errors import NotFoundError, UsageError
 from surehold.executors import LocalExecutor, handle, queue_entries
 

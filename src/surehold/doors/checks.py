@@ -24,8 +24,8 @@ def check_fields(config: Any) -> None:
     for name, kind in _kinds(cls):
         value = getattr(config, name)
         try:
-            # A subclass of float marks a default, and msgspec takes none.
-            msgspec.convert(float(value) if isinstance(value, float) else value, kind)
+            if value is not msgspec.UNSET:
+                msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             raise UsageError(
                 f"{name} is {value!r}", hint=_wanted(kind, str(error)), field=name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from surehold.core.closing import Closing
-from surehold.engine.managers import CheckpointManager, StateManager, manager_for
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
 from surehold.storage.base import Storage
 
 
@@ -14,7 +14,7 @@ class Managed(Closing):
 
     def _manage(self, storage: CheckpointManager | Storage | str | None) -> None:
         self.manager = manager_for(storage)
-        self._awaited = StateManager.beside(self.manager)
+        self._awaited = AsyncCheckpointManager.beside(self.manager)
         self._closes = not isinstance(storage, CheckpointManager)
 
     def close(self) -> None:

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from tests.builders.agents import Counted, build, call, manager_in, turns
 
 from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models.model import Reply, ToolCall
 from surehold.agents.tools.definition import tool
 from surehold.agents.tools.signature import InputField, OutputField, Signature
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
+from surehold.core.policy import Triggers
 from surehold.errors import StepError, UsageError
 from surehold.testing.scripted import ScriptedModel
 
@@ -249,7 +249,8 @@ async def test_the_words_of_the_model_are_shown_as_they_come() -> None:
 def test_the_configuration_has_the_defaults_that_people_know() -> None:
     config = AutonomousConfig()
     assert (config.max_cycles, config.planning_enabled) == (20, True)
-    assert (config.checkpoint_frequency, config.checkpoint_interval_seconds) == (5, 60.0)
+    due = config.triggers(Triggers())
+    assert (due.frequency, due.interval) == (5, 60.0)
     assert (config.resume_from_checkpoint, config.enable_interrupts) == (False, True)
     assert (config.graceful_shutdown_timeout, config.checkpoint_on_interrupt) == (5.0, True)
     for wrong in ({"max_cycles": 0}, {"checkpoint_frequency": 0}, {"budget_usd": -1}):

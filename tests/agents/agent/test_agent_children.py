@@ -13,10 +13,9 @@ from tests.builders.agents import Counted, call, manager_in, turns
 import surehold
 from surehold import CheckpointManager, HookEvent, HookManager, StateManager
 from surehold.agents.agent import Parent
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models.model import Reply, ToolCall
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.errors import Interrupted, NotFoundError, UsageError
 from surehold.storage.base import RunQuery
 from surehold.testing.scripted import ScriptedModel

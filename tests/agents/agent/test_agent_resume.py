@@ -12,10 +12,9 @@ from tests.builders.agents import Counted, build, call, manager_in, turns
 
 from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
 from surehold.agents.agent import agent as agent_module
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.models import Reply, ToolCall
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.errors import LeaseHeldError, UsageError, VetoError
 from surehold.testing.scripted import ScriptedModel
 

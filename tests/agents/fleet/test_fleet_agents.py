@@ -11,12 +11,11 @@ from tests.builders.fleets import calls, last_of, ledger, manager
 
 import surehold
 from surehold import Approval, HookManager, RedactionHook
-from surehold.agents.agent.agent import BaseAutonomousAgent
-from surehold.agents.agent.config import AutonomousConfig
 from surehold.agents.fleet.fleet import Fleet
 from surehold.agents.models.model import Message, Reply, ToolCall
 from surehold.agents.tools.approval import ApprovalRequest
 from surehold.agents.tools.definition import tool
+from surehold.compat import AutonomousConfig, BaseAutonomousAgent
 from surehold.errors import StepError
 from surehold.testing.scripted import ScriptedModel
 

@@ -24,10 +24,10 @@ from surehold import (
     StateManager,
     tool,
 )
-from surehold.agents.agent.agent import BaseAutonomousAgent
 from surehold.agents.agent.result import AgentResult
 from surehold.agents.fleet.fleet import Fleet, FleetResult
 from surehold.agents.models.model import Message, Reply
+from surehold.compat import BaseAutonomousAgent
 from surehold.doors.events.drift_watch import DriftWatch
 from surehold.doors.events.observers import Event
 from surehold.engine.runs.execution import CURRENT_STEP

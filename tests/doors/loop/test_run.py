@@ -173,7 +173,7 @@ def test_the_state_is_plain_and_may_be_changed_in_place(address: str) -> None:
 
 
 def test_triggers_decide_which_steps_are_saved(address: str) -> None:
-    with surehold.run("nightly", storage=address, checkpoint_frequency=3) as run:
+    with surehold.run("nightly", storage=address, every=3) as run:
         saved = [run.checkpoint(n=n) is not None for n in range(7)]
     assert saved == [False, False, True, False, False, True, False]
     with CheckpointManager(address) as manager:
@@ -225,8 +225,8 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
         run.checkpoint(n=1)
     with pytest.raises(UsageError, match="empty"):
         surehold.run("", storage="memory://")
-    with pytest.raises(UsageError, match="frequency"):
-        surehold.run("r", storage="memory://", checkpoint_frequency=0)
+    with pytest.raises(UsageError, match="every is 0"):
+        surehold.run("r", storage="memory://", every=0)
     manager = CheckpointManager(MemoryStorage())
     manager.save_checkpoint(AgentState(agent_id="a", run_id="agents"))
     with pytest.raises(UsageError, match="agent"), surehold.run("agents", storage=manager):
@@ -302,7 +302,7 @@ def test_what_stands_in_the_state_and_cannot_be_stored_hides_no_exception(addres
     with CheckpointManager(address) as manager:
         with (
             pytest.raises(ValueError, match="broken"),
-            surehold.run("r", storage=manager, checkpoint_frequency=3) as run,
+            surehold.run("r", storage=manager, every=3) as run,
         ):
             for step in range(1, 4):
                 run.checkpoint(a=step)

@@ -157,7 +157,7 @@ def test_calls_of_steps_that_were_not_saved_are_not_made_again(
     db: str, bank: Bank, kill: killed
 ) -> None:
     def work(stop: int | None) -> None:
-        with surehold.run("r", storage=db, checkpoint_frequency=4) as run:
+        with surehold.run("r", storage=db, every=4) as run:
             for order in range(run.state.get("paid", 0), 10):
                 if order == stop:
                     raise Killed
@@ -269,7 +269,7 @@ def test_a_loop_that_saves_seldom_makes_no_recorded_call_again(
     db: str, bank: Bank, kill: killed
 ) -> None:
     def work(stop: int | None) -> None:
-        with surehold.run("r", storage=db, checkpoint_frequency=4) as run:
+        with surehold.run("r", storage=db, every=4) as run:
             for item in run.each(range(10)):
                 run.call(bank.charge, item)
                 if item == stop:

@@ -138,9 +138,7 @@ def test_cancelling_an_open_run_returns_when_its_final_save_has_settled() -> Non
 
 def test_no_cache_grows_with_the_number_of_runs() -> None:
     rules = Rules(keep_last=2)
-    manager = CheckpointManager(
-        "memory://", retention=rules, checkpoint_frequency=1, encryption_key=KEY
-    )
+    manager = CheckpointManager("memory://", retention=rules, every=1, encryption_key=KEY)
     for number in range(1100):
         manager.save_checkpoint(State.new({"x": 1}, run_id=f"r{number}"))
     engine, retention = manager.engine, manager.retention

@@ -15,7 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import surehold
-from surehold import AgentState, CheckpointManager, MemoryStorage, State, StateManager
+from surehold import (
+    AgentState,
+    AsyncCheckpointManager,
+    CheckpointManager,
+    MemoryStorage,
+    State,
+)
 from surehold.core.values.codec import encode
 from surehold.errors import (
     ConflictError,
@@ -514,13 +520,13 @@ def test_after_a_failed_save_the_run_goes_on_where_the_storage_is() -> None:
 
 
 def test_triggers_count_from_what_was_saved(open_manager: Open) -> None:
-    manager = open_manager(checkpoint_frequency=5)
+    manager = open_manager(every=5)
     assert not manager.should_checkpoint("run", 1, 0.0)
     assert manager.should_checkpoint("run", 6, 1.0)
     manager.save_checkpoint(steps(6)[-1])
     assert not manager.should_checkpoint("run", 7, 2.0)
     assert manager.should_checkpoint("run", 11, 3.0)
-    resumed = open_manager(reopen=True, checkpoint_frequency=5)
+    resumed = open_manager(reopen=True, every=5)
     resumed.resume_from_latest("run")
     assert not resumed.should_checkpoint("run", 7)
     assert resumed.should_checkpoint("run", 11)
@@ -534,13 +540,13 @@ def test_both_managers_have_the_same_methods() -> None:
             if not name.startswith("_")
         }
 
-    blocking, awaited = public(CheckpointManager), public(StateManager)
+    blocking, awaited = public(CheckpointManager), public(AsyncCheckpointManager)
     # Only the awaited one has a thread of its own.
     own = {name: awaited.pop(name) for name in ("flush", "finish")}
     assert own and blocking == awaited
     assert (
         inspect.signature(CheckpointManager).parameters
-        == inspect.signature(StateManager).parameters
+        == inspect.signature(AsyncCheckpointManager).parameters
     )
 
 

@@ -40,7 +40,7 @@ from surehold.doors.result import ModelSpent, Spent
 from surehold.doors.resume import Resumable, RunHere, module_that_makes, no_run
 from surehold.doors.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from surehold.engine.hooks import HookEvent, HookManager, pre_outcome
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import (
     CURRENT_STEP,
     InterruptMode,
@@ -59,11 +59,11 @@ _VIEWS: ContextVar[Mapping[int, AgentState]] = ContextVar("surehold_agent_views"
 """The states that a tool sees, by the id of the agent, where several run in parallel."""
 
 
-def _hooked(manager: StateManager, hooks: HookManager | None) -> StateManager:
+def _hooked(manager: AsyncCheckpointManager, hooks: HookManager | None) -> AsyncCheckpointManager:
     """Return *manager*, or a copy that calls *hooks* if *manager* has no hooks."""
     if hooks is None or manager.hook_manager is not None:
         return manager
-    return StateManager.like(manager, manager.storage, hooks)
+    return AsyncCheckpointManager.like(manager, manager.storage, hooks)
 
 
 def _to_stderr(line: str) -> None:
@@ -97,7 +97,7 @@ class Agent(AsyncClosing):
         self,
         name: str | AgentConfig | None = None,
         signature: object = None,
-        state_manager: StateManager | None = None,
+        state_manager: AsyncCheckpointManager | None = None,
         *,
         config: AgentConfig | None = None,
         storage: Storage | str | None = None,
@@ -116,17 +116,17 @@ class Agent(AsyncClosing):
         self.config, self.agent_id = options.read(DEFAULT_ID)
         self._durable = options.durable
         self.answer = read_signature(signature)
-        if state_manager is not None and not isinstance(state_manager, StateManager):
+        if state_manager is not None and not isinstance(state_manager, AsyncCheckpointManager):
             raise UsageError(
                 f"the state_manager is a {type(state_manager).__name__}",
-                hint="give StateManager(storage)",
+                hint="give AsyncCheckpointManager(storage)",
             )
         if not isinstance(tools, Iterable):
             raise UsageError(f"tools is a {type(tools).__name__}", hint="give a list of functions")
         self.hook_manager = hook_manager
         given = state_manager
         if storage is not None:
-            state_manager = StateManager(storage, hook_manager=hook_manager)
+            state_manager = AsyncCheckpointManager(storage, hook_manager=hook_manager)
         elif state_manager is not None:
             state_manager = _hooked(state_manager, hook_manager)
         self.state_manager = state_manager
@@ -273,7 +273,9 @@ class Agent(AsyncClosing):
     async def _open_manager(self) -> None:
         """Open the configured storage, if the agent is durable and none was given."""
         if self.state_manager is None and self._durable:
-            manager = await asyncio.to_thread(StateManager, hook_manager=self.hook_manager)
+            manager = await asyncio.to_thread(
+                AsyncCheckpointManager, hook_manager=self.hook_manager
+            )
             self.state_manager, self._owns_manager = manager, True
             self.hook_manager = self.hook_manager or manager.hook_manager
 
@@ -312,7 +314,7 @@ class Agent(AsyncClosing):
                 await manager.close()
 
     async def _within(
-        self, parent: Parent, task: str, run_id: str, manager: StateManager | None
+        self, parent: Parent, task: str, run_id: str, manager: AsyncCheckpointManager | None
     ) -> AgentResult:
         start = Start(task=task, run_id=run_id or str(uuid4()))
         start.name = f"{parent.name}/{self.agent_id}"
@@ -386,7 +388,7 @@ class Agent(AsyncClosing):
         if self._running:
             raise UsageError(f"agent {self.agent_id!r} is running", hint="make another one")
 
-    async def _run(self, start: Start, manager: StateManager | None) -> AgentResult:
+    async def _run(self, start: Start, manager: AsyncCheckpointManager | None) -> AgentResult:
         if manager is None and any(tool.approval for tool in self.tools.values()):
             raise UsageError(
                 "a tool that needs approval needs a storage",
@@ -411,7 +413,7 @@ class Agent(AsyncClosing):
             self._running = False
 
     async def _executed(
-        self, start: Start, manager: StateManager | None, model: Model
+        self, start: Start, manager: AsyncCheckpointManager | None, model: Model
     ) -> AgentResult:
         message = start.task if start.known else ""
         cycles = Cycles(self, model, message, start.known)
@@ -618,7 +620,3 @@ class Agent(AsyncClosing):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent_id}>"
-
-
-BaseAutonomousAgent = Agent
-"""The same class as `Agent`, by its earlier name."""

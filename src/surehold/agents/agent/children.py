@@ -11,7 +11,7 @@ from surehold.core.state import AgentState
 from surehold.core.values import Usage
 from surehold.doors.graph import answers_by_id
 from surehold.doors.resume import run_inside
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import (
     CURRENT_STEP,
     StopRequests,
@@ -23,12 +23,12 @@ from surehold.engine.runs import (
 from surehold.errors import Drained, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from surehold.agents.agent.agent import BaseAutonomousAgent
+    from surehold.agents.agent.agent import Agent
     from surehold.agents.agent.graph import Start
     from surehold.agents.agent.result import AgentResult
 
 
-def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
+def agent_tool(agent: Agent, name: str | None, description: str) -> Tool:
     """*agent* as a tool that takes a task; its run resumes, so a call may be repeated."""
     schema = {
         "type": "object",
@@ -48,13 +48,13 @@ def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -
 
 
 async def delegate(
-    parent: BaseAutonomousAgent, tool: Tool, arguments: Mapping[str, Any], key: str
+    parent: Agent, tool: Tool, arguments: Mapping[str, Any], key: str
 ) -> dict[str, Any]:
     """Run the agent behind *tool* on its task, or continue its run.
 
     The child's run is named after the parent's and the call's idempotency *key*.
     """
-    child: BaseAutonomousAgent = tool.agent
+    child: Agent = tool.agent
     here = CURRENT_STEP.get()
     run_id, saved = "", here is not None and here.session is not None
     if saved:
@@ -98,7 +98,7 @@ class Parent(NamedTuple):
 
 
 def hand_out(
-    agent: BaseAutonomousAgent, start: Start, answer: Any, answers: Mapping[str, Any]
+    agent: Agent, start: Start, answer: Any, answers: Mapping[str, Any]
 ) -> ForwardedAnswers:
     """Give *start* the answers for its run; return those for agents inside it.
 
@@ -116,7 +116,7 @@ def hand_out(
     return {id: answers[id] for id in inside if id in answers}
 
 
-def managers_of(agent: BaseAutonomousAgent) -> list[StateManager]:
+def managers_of(agent: Agent) -> list[AsyncCheckpointManager]:
     """The managers of *agent* and of the agents inside it, each once."""
     found = [] if agent.state_manager is None else [agent.state_manager]
     for tool in agent.tools.values():

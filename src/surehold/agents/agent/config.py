@@ -6,26 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from surehold.core.policy import Triggers, check_above_zero
 from surehold.core.records import check_run_id
 from surehold.doors.checks import check_fields
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
-
-class _DefaultCount(int):
-    """Marks the default number of steps."""
-
-
-class _DefaultSeconds(float):
-    """Marks the default number of seconds."""
-
-
-_FREQUENCY = _DefaultCount(5)
-_INTERVAL = _DefaultSeconds(60.0)
+_BY_DEFAULT = Triggers(frequency=5, interval=60.0)
 N = TypeVar("N", int, float)
 
 
@@ -33,7 +23,7 @@ N = TypeVar("N", int, float)
 class AgentConfig:
     """Limits, model and checkpoints of an agent.
 
-    >>> AgentConfig().max_cycles, AgentConfig().checkpoint_frequency
+    >>> AgentConfig().max_cycles, AgentConfig().triggers(Triggers()).frequency
     (20, 5)
     """
 
@@ -41,10 +31,10 @@ class AgentConfig:
     """Number of cycles that a run may have, resumes included."""
     planning_enabled: bool = True
     """Make a plan first."""
-    checkpoint_frequency: int | None = _FREQUENCY
-    """Save after this many steps; the state manager may set it too. None: not by count."""
-    checkpoint_interval_seconds: float | None = _INTERVAL
-    """Save after this many seconds; the state manager may set it too. None: not by time."""
+    checkpoint_frequency: int | UnsetType | None = UNSET
+    """Save after this many steps; None: not by count; unset: the state manager's, else 5."""
+    checkpoint_interval_seconds: float | UnsetType | None = UNSET
+    """Save after this many seconds; None: not by time; unset: the state manager's, else 60."""
     resume_from_checkpoint: bool = False
     """Continue the newest unfinished run of this agent that has the same task."""
     llm_provider: str | None = None
@@ -69,22 +59,18 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        # A wrong trigger is refused here, and not when the first run begins.
-        Triggers(self.checkpoint_frequency, self.checkpoint_interval_seconds)
+        self.triggers(Triggers())  # a wrong one is refused here, and not when the first run begins
 
     def triggers(self, others: Triggers) -> Triggers:
-        """These and the state manager's triggers combined; its own override defaults.
+        """These and the state manager's triggers combined.
 
         Without any, the beginning and the end of a run, failures and questions are saved.
         """
+        count, seconds = self.checkpoint_frequency, self.checkpoint_interval_seconds
         return Triggers(
-            frequency=_due(self.checkpoint_frequency, others.frequency, _DefaultCount),
-            interval=_due(self.checkpoint_interval_seconds, others.interval, _DefaultSeconds),
+            frequency=_due(count, others.frequency, _BY_DEFAULT.frequency),
+            interval=_due(seconds, others.interval, _BY_DEFAULT.interval),
         )
-
-
-AutonomousConfig = AgentConfig
-"""The same class as `AgentConfig`, by its earlier name."""
 
 
 class AgentOptions(NamedTuple):
@@ -95,7 +81,7 @@ class AgentOptions(NamedTuple):
     storage: Storage | str | None
     every: int | None
     every_seconds: float | None
-    manager: StateManager | None
+    manager: AsyncCheckpointManager | None
     agent_id: str
 
     @property
@@ -126,14 +112,12 @@ class AgentOptions(NamedTuple):
         return self._saving(config or AgentConfig()), check_run_id(agent_id, "agent_id")
 
     def _saving(self, config: AgentConfig) -> AgentConfig:
-        count: int | None = config.checkpoint_frequency
-        seconds: float | None = config.checkpoint_interval_seconds
-        by_default = isinstance(count, _DefaultCount), isinstance(seconds, _DefaultSeconds)
+        unset = config.checkpoint_frequency is config.checkpoint_interval_seconds is UNSET
         if self.every is None and self.every_seconds is None:
-            if self.durable and by_default == (True, True):
+            if self.durable and unset:
                 return replace(config, checkpoint_frequency=1, checkpoint_interval_seconds=None)
             return config
-        if by_default != (True, True):
+        if not unset:
             raise UsageError(
                 "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
             )
@@ -145,7 +129,7 @@ class AgentOptions(NamedTuple):
 _ONE = "give one of them"
 
 
-def _due(own: N | None, other: N | None, default: type[Any]) -> N | None:
-    if isinstance(own, default) and other is not None:
-        return other
+def _due(own: N | UnsetType | None, other: N | None, default: N | None) -> N | None:
+    if own is UNSET:
+        return default if other is None else other
     return min((value for value in (own, other) if value is not None), default=None)

@@ -28,7 +28,7 @@ from surehold.engine.runs.effects import effect, failure_here
 from surehold.errors import Drained, UsageError
 
 if TYPE_CHECKING:
-    from surehold.agents.agent.agent import BaseAutonomousAgent
+    from surehold.agents.agent.agent import Agent
     from surehold.agents.tools import Tool
 
 # No tool has a name with a colon, so these effects never collide with those of tools.
@@ -60,7 +60,7 @@ _BOXES = {"completed": "x", "in_progress": ">", "pending": " "}
 class Cycles(msgspec.Struct, eq=False):
     """The nodes of one execution of an agent."""
 
-    agent: BaseAutonomousAgent
+    agent: Agent
     model: Model
     message: str
     resumes: bool

@@ -14,12 +14,12 @@ from surehold.doors.graph import NOTHING, CheckpointConfig, GraphConfig, StateGr
 from surehold.doors.resume import find_target, no_run
 from surehold.engine.hooks import redacted
 from surehold.engine.journal import Reader
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import RunQuery
 
 if TYPE_CHECKING:
-    from surehold.agents.agent.agent import BaseAutonomousAgent
+    from surehold.agents.agent.agent import Agent
 
 logger = logging.getLogger("surehold.agent")
 
@@ -35,7 +35,7 @@ class AgentGraph(StateGraph):
     door = "agent"
 
     def __init__(
-        self, config: GraphConfig, agent: BaseAutonomousAgent, manager: StateManager | None
+        self, config: GraphConfig, agent: Agent, manager: AsyncCheckpointManager | None
     ) -> None:
         super().__init__(dataclasses.replace(config, checkpoint=CheckpointConfig()))
         # Without triggers the run still has a beginning, an end and questions to save.
@@ -61,7 +61,7 @@ class Start:
 
 
 def build_graph(
-    agent: BaseAutonomousAgent, cycles: Cycles, manager: StateManager | None, name: str
+    agent: Agent, cycles: Cycles, manager: AsyncCheckpointManager | None, name: str
 ) -> StateGraph:
     """Build the graph: a plan, then cycles until there is an answer."""
     checkpoint = CheckpointConfig()
@@ -103,7 +103,7 @@ def check_agent(reader: Reader, header: Header, agent_id: str) -> None:
 
 
 def find_start(
-    manager: StateManager, agent_id: str, checkpoint: str | None, task: str
+    manager: AsyncCheckpointManager, agent_id: str, checkpoint: str | None, task: str
 ) -> Start | None:
     """The run to continue: of *checkpoint*, or the newest unfinished with *task*."""
     reader = manager.reader
@@ -142,7 +142,9 @@ def find_start(
     return None
 
 
-def known_start(manager: StateManager, agent_id: str, run_id: str, task: str) -> Start | None:
+def known_start(
+    manager: AsyncCheckpointManager, agent_id: str, run_id: str, task: str
+) -> Start | None:
     """The run of that id, to be continued; None if the storage does not hold it."""
     reader = manager.reader
     run = reader.run(run_id)
@@ -164,7 +166,7 @@ def _task(reader: Reader, header: Header) -> str:
     return str(state.extra.get("task", "")) if isinstance(state, AgentState) else ""
 
 
-def _is_about(manager: StateManager, header: Header, task: str) -> bool:
+def _is_about(manager: AsyncCheckpointManager, header: Header, task: str) -> bool:
     """Return whether *task* is that of the run, or a text that was added to it.
 
     A state that a program saved has no task yet, and takes any.

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from surehold.agents.agent.config import AutonomousConfig
+from surehold.agents.agent.config import AgentConfig
 from surehold.agents.agent.state_mapping import usage_of
 from surehold.agents.models import shown
 from surehold.agents.tools import AnswerFormat
@@ -68,7 +68,7 @@ class AgentResult(RunResult[Any], frozen=True, kw_only=True):
 
 def result_of(
     state: AgentState,
-    config: AutonomousConfig,
+    config: AgentConfig,
     signature: AnswerFormat | None,
     waiting: tuple[Waiting, ...],
     saved: Spent,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from surehold.agents.agent.agent import BaseAutonomousAgent
+from surehold.agents.agent.agent import Agent
 from surehold.agents.agent.graph import check_agent
 from surehold.agents.agent.result import AgentResult
 from surehold.core.records import Header
 from surehold.doors.resume import ResumePlan, explain, find_target, no_run
 from surehold.engine.hooks import HookManager
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import BudgetError, StepError, UsageError
 from surehold.storage.base import Storage
 
@@ -21,17 +21,19 @@ class AgentRuns:
     Where the agent fails or reaches a limit, an error is raised, as a graph would.
     """
 
-    def __init__(self, agent: BaseAutonomousAgent) -> None:
+    def __init__(self, agent: Agent) -> None:
         self.agent = agent
         """The agent, which executes one run at a time."""
 
-    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+    def manager_on(
+        self, storage: Storage, hooks: HookManager | None = None
+    ) -> AsyncCheckpointManager:
         """Make a manager over *storage* with the hooks, keys and rules of the agent's own."""
         own = self.agent
         hooks = hooks if own.hook_manager is None else own.hook_manager
-        return StateManager.like(own.state_manager, storage, hooks)
+        return AsyncCheckpointManager.like(own.state_manager, storage, hooks)
 
-    def over(self, manager: StateManager) -> AgentRuns:
+    def over(self, manager: AsyncCheckpointManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""
         self.agent.state_manager = manager  # no copy: its tools may be its methods
         return self
@@ -55,7 +57,7 @@ class AgentRuns:
         raise _told(result)
 
     @property
-    def _manager(self) -> StateManager:
+    def _manager(self) -> AsyncCheckpointManager:
         if self.agent.state_manager is None:
             raise UsageError(f"{self.agent!r} saves nothing", hint="give it state_manager=")
         return self.agent.state_manager

@@ -26,7 +26,7 @@ from surehold.engine.runs.effects import shown
 from surehold.errors import EncodeError, RunError, UsageError
 
 if TYPE_CHECKING:
-    from surehold.agents.agent.agent import BaseAutonomousAgent
+    from surehold.agents.agent.agent import Agent
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ register_type(_Outcome, "surehold.ToolOutcome")
 class AgentToolCalls(ToolCalls):
     """Calls the tools of *agent* in a cycle that began with *state*."""
 
-    def __init__(self, agent: BaseAutonomousAgent, state: State) -> None:
+    def __init__(self, agent: Agent, state: State) -> None:
         super().__init__(agent.tools)
         self._agent = agent
         self._state = state

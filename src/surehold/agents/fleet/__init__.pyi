@@ -1,5 +1,4 @@
 from surehold.agents.fleet.builder import FleetBuilder as FleetBuilder
-from surehold.agents.fleet.builder import MagenticFleet as MagenticFleet
 from surehold.agents.fleet.fleet import Fleet as Fleet
 from surehold.agents.fleet.fleet import FleetResult as FleetResult
 from surehold.agents.fleet.settings import ApprovalSettings as ApprovalSettings

@@ -13,9 +13,6 @@ from surehold.doors.events import Observer
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
-MagenticFleet = Fleet
-"""AgenticFleet's name of `Fleet`."""
-
 
 class FleetBuilder:
     """Collects the parts of a `Fleet`; every method returns the builder.

@@ -16,7 +16,7 @@ from surehold.core.state import State
 from surehold.doors.events import Event, Listener
 from surehold.doors.graph import EndRun, StateGraph
 from surehold.doors.result import Spent, spent_before
-from surehold.engine.managers import CheckpointManager, StateManager
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs import Waiting, answer, open_notes, pending, waiting_inside, waiting_of
 from surehold.errors import Drained, Interrupted, SureholdError, UsageError
 
@@ -207,7 +207,7 @@ class FleetExecution(msgspec.Struct, frozen=True):
         return requests_in({(one.run_id, one.id): one for one in found}.values())
 
 
-async def stored_state(manager: StateManager, run_id: str) -> State:
+async def stored_state(manager: AsyncCheckpointManager, run_id: str) -> State:
     """The newest state of a run."""
     state = await manager.resume_from_latest(run_id)
     assert isinstance(state, State)

@@ -31,7 +31,7 @@ from surehold.doors.result import ModelSpent, RunResult
 from surehold.doors.resume import RunHere, module_that_makes, no_run
 from surehold.doors.submit import AsyncRunHandle, QueueOptions, StartOptions
 from surehold.engine.hooks import HookManager, redacted
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
@@ -150,7 +150,7 @@ class Fleet(AsyncClosing):
             rules = dataclasses.replace(rules, max_age=keep)
         # Without a storage a run still needs a journal while it lasts: to wait, and to be resumed.
         where = checkpoint_storage if saves else "memory://"
-        self._manager = StateManager(where, retention=rules, hook_manager=hook_manager)
+        self._manager = AsyncCheckpointManager(where, retention=rules, hook_manager=hook_manager)
         interval = 1 if every is None and every_seconds is None else every or 0
         checkpoint = CheckpointConfig(
             store="memory", interval=interval, seconds=every_seconds, preserve=saves

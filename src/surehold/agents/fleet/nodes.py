@@ -59,7 +59,7 @@ from surehold.agents.tools import PLAN_REVIEW, TIMED_OUT
 from surehold.core.state import State
 from surehold.core.values import Usage
 from surehold.doors.graph import EndRun, StateGraph, key_equals
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import CURRENT_STEP
 
 logger = logging.getLogger("surehold.fleet")
@@ -86,7 +86,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
         """The participants' descriptions by name."""
         return {name: one.description for name, one in self.participants.items()}
 
-    def managers(self) -> list[StateManager]:
+    def managers(self) -> list[AsyncCheckpointManager]:
         """The managers of their own that agents among the participants save through."""
         crew = self.participants.values()
         agents = [one.agent for one in crew if isinstance(one, AgentParticipant)]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from surehold.agents.agent import BaseAutonomousAgent, Parent, usage_of
+from surehold.agents.agent import Agent, Parent, usage_of
 from surehold.agents.fleet.settings import ApprovalSettings
 from surehold.agents.models import Message, Model, Reply, ask
 from surehold.agents.tools import (
@@ -274,7 +274,7 @@ class AgentParticipant:
 
     remembers = True
 
-    def __init__(self, agent: BaseAutonomousAgent, description: str = "") -> None:
+    def __init__(self, agent: Agent, description: str = "") -> None:
         self.agent = agent
         self.description = description or agent.instructions or agent.agent_id
 
@@ -341,7 +341,7 @@ def participant_of(name: str, given: object) -> Participant:
     """Make a participant of *given*: a participant, a model, an agent, or a function."""
     if isinstance(given, Participant):
         return given
-    if isinstance(given, BaseAutonomousAgent):
+    if isinstance(given, Agent):
         return AgentParticipant(given)
     if isinstance(given, Model):
         role = ROLES.get(name, Role(name, ""))

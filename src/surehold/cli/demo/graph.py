@@ -9,7 +9,7 @@ from typing import Any
 
 from surehold.core.state import State
 from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import interrupt
 from surehold.engine.runs.effects import effect
 from surehold.storage.memory import MemoryStorage
@@ -72,7 +72,7 @@ async def _asked(name: str, prompt: str, answer: str, dollars: float) -> str:
 
 graph = StateGraph(
     GraphConfig(name="report", checkpoint=CheckpointConfig(interval=1, preserve=True)),
-    manager=StateManager(MemoryStorage()),
+    manager=AsyncCheckpointManager(MemoryStorage()),
 )
 graph.add_node("plan", plan)
 graph.add_node("search", search)

@@ -31,7 +31,7 @@ from surehold.doors.graph import Loop, StateGraph
 from surehold.doors.result import GraphResult
 from surehold.doors.resume import rewind_run
 from surehold.engine.inspect import CheckpointMetadata
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import CURRENT_STEP
 from surehold.errors import Drained, DriftError, StepError, UsageError
 
@@ -207,7 +207,7 @@ class DriftWatch:
         self,
         start: Callable[[], Awaitable[T]],
         go_back: Callable[[str], Awaitable[T]],
-        manager: StateManager,
+        manager: AsyncCheckpointManager,
     ) -> T:
         """Apply the policy to anything that runs a watched graph: an agent, a fleet.
 
@@ -255,7 +255,7 @@ class DriftWatch:
             return watched.stopped_for
 
     async def _mark(
-        self, manager: StateManager, run_id: str, report: DriftReport, below: int | None
+        self, manager: AsyncCheckpointManager, run_id: str, report: DriftReport, below: int | None
     ) -> CheckpointMetadata | None:
         """Tag the drifted checkpoint; find the last good one, before step *below*."""
         newest = await manager.latest(run_id)

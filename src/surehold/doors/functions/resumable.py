@@ -9,7 +9,7 @@ from surehold.doors.functions.definition import AsyncWorkflow, Workflow
 from surehold.doors.result import RunResult
 from surehold.doors.resume import ResumePlan, explain
 from surehold.engine.hooks import HookManager
-from surehold.engine.managers import CheckpointManager, StateManager, opened
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, opened
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
@@ -25,11 +25,13 @@ class FunctionRuns:
         self._workflow = workflow
         self._manager = manager
 
-    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+    def manager_on(
+        self, storage: Storage, hooks: HookManager | None = None
+    ) -> AsyncCheckpointManager:
         """Make a manager over *storage* with the hooks, keys and rules of the workflow's."""
-        return StateManager.like(self._workflow.own_manager, storage, hooks)
+        return AsyncCheckpointManager.like(self._workflow.own_manager, storage, hooks)
 
-    def over(self, manager: StateManager) -> FunctionRuns:
+    def over(self, manager: AsyncCheckpointManager) -> FunctionRuns:
         """The same workflow, saving through *manager*."""
         return FunctionRuns(self._workflow, CheckpointManager.beside(manager))
 

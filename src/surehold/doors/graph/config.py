@@ -16,7 +16,7 @@ from surehold.core.records import check_run_id
 from surehold.core.state import State
 from surehold.doors.checks import check_fields, check_keys, is_async, truth_of
 from surehold.doors.events import Observer
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.lazy import extra
 from surehold.storage.base import Storage
@@ -181,7 +181,7 @@ class GraphOptions(NamedTuple):
     storage: Storage | str | None
     every: int | None
     every_seconds: float | None
-    manager: StateManager | None
+    manager: AsyncCheckpointManager | None
 
     def read(self) -> GraphConfig:
         """The configuration that the arguments mean; a `UsageError` if they contradict."""

@@ -50,7 +50,7 @@ from surehold.doors.submit import (
 )
 from surehold.engine.commit import in_event_loop
 from surehold.engine.hooks import HookManager
-from surehold.engine.managers import CheckpointManager, StateManager
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs import Waiting
 from surehold.engine.runs.effects import args_digest
 from surehold.errors import Drained, Interrupted, UsageError
@@ -95,7 +95,7 @@ class StateGraph(AsyncClosing):
         storage: Storage | str | None = None,
         every: int | None = None,
         every_seconds: float | None = None,
-        manager: StateManager | None = None,
+        manager: AsyncCheckpointManager | None = None,
     ) -> None:
         options = GraphOptions(name, config, storage, every, every_seconds, manager)
         self.config = options.read()
@@ -130,7 +130,7 @@ class StateGraph(AsyncClosing):
         return self.config.name
 
     @property
-    def manager(self) -> StateManager:
+    def manager(self) -> AsyncCheckpointManager:
         """The manager that saves its runs; a `UsageError` if checkpointing is off."""
         manager = self._opened()
         if manager is None:
@@ -140,7 +140,7 @@ class StateGraph(AsyncClosing):
             )
         return manager
 
-    def _opened(self) -> StateManager | None:
+    def _opened(self) -> AsyncCheckpointManager | None:
         if self._manager is None and self.config.checkpoint.enabled:
             self._manager = _manager_for(self.config.checkpoint)
         return self._manager
@@ -554,16 +554,18 @@ class StateGraph(AsyncClosing):
 
     # Looking and branching
 
-    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+    def manager_on(
+        self, storage: Storage, hooks: HookManager | None = None
+    ) -> AsyncCheckpointManager:
         """Make a manager over *storage* with the hooks, keys and rules of the graph's own.
 
         *hooks* are for a graph that names none.
         """
         if self._manager is not None:
-            return StateManager.like(self._manager, storage, hooks)
+            return AsyncCheckpointManager.like(self._manager, storage, hooks)
         return _manager_for(dataclasses.replace(self.config.checkpoint, store=storage), hooks)
 
-    def over(self, manager: StateManager) -> StateGraph:
+    def over(self, manager: AsyncCheckpointManager) -> StateGraph:
         """Return the same graph saving through *manager*, which the caller closes."""
         other = copy.copy(self)
         other._manager, other._owns_manager = manager, False
@@ -619,13 +621,15 @@ class StateGraph(AsyncClosing):
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"
 
 
-def _manager_for(config: CheckpointConfig, hooks: HookManager | None = None) -> StateManager:
+def _manager_for(
+    config: CheckpointConfig, hooks: HookManager | None = None
+) -> AsyncCheckpointManager:
     """Open the configured store now, so that a wrong address fails now."""
     rules = Rules(keep_last=config.keep) if config.keep is not None else None
     store = config.store
     if isinstance(store, str) and ":" not in store:
         store = open_storage(store)  # a registered one is shared, and this graph must not close it
-    manager = StateManager(
+    manager = AsyncCheckpointManager(
         store,
         retention=rules,
         hook_manager=hooks,

@@ -29,7 +29,7 @@ from surehold.doors.resume import (
     of_the_run,
 )
 from surehold.engine.journal import CheckpointDraft, Note
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import Session, StopRequests, branch_note, check_door, form_of
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
@@ -72,7 +72,7 @@ class Runner(msgspec.Struct, eq=False):
     """Executes one run of a graph."""
 
     plan: Plan
-    manager: StateManager | None
+    manager: AsyncCheckpointManager | None
     config: CheckpointConfig
     observers: Sequence[Observer]
     alone: bool
@@ -154,7 +154,9 @@ class Runner(msgspec.Struct, eq=False):
     # Lease
 
     @asynccontextmanager
-    async def _session(self, manager: StateManager, run_id: str) -> AsyncIterator[Session]:
+    async def _session(
+        self, manager: AsyncCheckpointManager, run_id: str
+    ) -> AsyncIterator[Session]:
         """The run under its lease, for the block."""
         session = Session(
             manager,
@@ -272,7 +274,7 @@ class Runner(msgspec.Struct, eq=False):
             await self._delete_completed(session.manager, session.run_id)
         return final
 
-    async def _delete_completed(self, manager: StateManager, run_id: str) -> None:
+    async def _delete_completed(self, manager: AsyncCheckpointManager, run_id: str) -> None:
         """Delete the journal of a completed run, unless it is preserved or has a pin."""
         if self.config.preserve:
             return
@@ -287,7 +289,7 @@ class Runner(msgspec.Struct, eq=False):
 
     async def _stored(
         self,
-        manager: StateManager,
+        manager: AsyncCheckpointManager,
         header: Header,
         wanted: ResumeRequest,
         state: State | None = None,
@@ -302,7 +304,7 @@ class Runner(msgspec.Struct, eq=False):
             await self._delete_completed(manager, header.run_id)
         return state.with_secrets(wanted.secrets) if wanted.secrets else state
 
-    def _final(self, manager: StateManager, header: Header) -> State:
+    def _final(self, manager: AsyncCheckpointManager, header: Header) -> State:
         loaded = manager.reader.load(header)
         check_door(loaded, self.plan.door)
         return loaded.graph_state()
@@ -317,7 +319,7 @@ class Runner(msgspec.Struct, eq=False):
                 run_id=run.run_id,
             )
 
-    def _check_input(self, manager: StateManager, wanted: ResumeRequest) -> None:
+    def _check_input(self, manager: AsyncCheckpointManager, wanted: ResumeRequest) -> None:
         if wanted.given is not None:
             check_input(manager.reader, manager.hook_manager, wanted.given, self.plan.version)
 

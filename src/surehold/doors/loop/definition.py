@@ -62,8 +62,6 @@ def run(
     name: str = "",
     every: int | None = None,
     every_seconds: float | None = None,
-    checkpoint_frequency: int | None = None,
-    checkpoint_interval: float | None = None,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Run:
     """A run that continues where it was when it is started again.
@@ -71,8 +69,7 @@ def run(
     Use it with ``with`` or ``async with``. Inside, `Run.state` is an ordinary dict that holds
     what was last saved; `Run.call` records what a call returns, `Run.each` resumes after the last
     completed item, and `Run.checkpoint` ends a step. A step is saved at once or, with *every*
-    (steps) or *every_seconds*, when one of them is due; *checkpoint_frequency* and
-    *checkpoint_interval* are other names for these.
+    (steps) or *every_seconds*, when one of them is due.
 
     An exception saves a checkpoint with status failed, which keeps its text, and is raised again
     (with the last state that was saved, if the one at this point holds what cannot be stored);
@@ -86,26 +83,14 @@ def run(
     >>> job.step, job.status, job.state
     (3, 'completed', {'a': 'A', 'b': 'B', 'c': 'C'})
     """
-    check_above_zero(
-        every=every,
-        every_seconds=every_seconds,
-        checkpoint_frequency=checkpoint_frequency,
-        checkpoint_interval=checkpoint_interval,
-        lease_seconds=lease_seconds,
-    )
+    check_above_zero(every=every, every_seconds=every_seconds, lease_seconds=lease_seconds)
     if not isinstance(name, str):
         raise UsageError(f"name is {name!r}", hint="give a text, or leave it out")
-    for new, old in ((every, checkpoint_frequency), (every_seconds, checkpoint_interval)):
-        if new is not None and old is not None:
-            raise UsageError("one setting is given under two names", hint="leave out one of them")
     return Run(
         check_run_id(run_id),
         storage=storage,
         name=name,
-        triggers=Triggers(
-            frequency=checkpoint_frequency if every is None else every,
-            interval=checkpoint_interval if every_seconds is None else every_seconds,
-        ),
+        triggers=Triggers(frequency=every, interval=every_seconds),
         lease_seconds=lease_seconds,
     )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surehold.doors.result import RunResult
     from surehold.doors.resume.explanation import ResumePlan
     from surehold.engine.hooks import HookManager
-    from surehold.engine.managers import StateManager
+    from surehold.engine.managers import AsyncCheckpointManager
     from surehold.storage.base import Storage
 
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -31,13 +31,15 @@ _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 class Resumable(Protocol):
     """An object whose runs can be resumed by their ids."""
 
-    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+    def manager_on(
+        self, storage: Storage, hooks: HookManager | None = None
+    ) -> AsyncCheckpointManager:
         """A manager over *storage* with the hooks, keys and rules that the object names.
 
         *hooks* are for one that names none.
         """
 
-    def over(self, manager: StateManager) -> Resumable:
+    def over(self, manager: AsyncCheckpointManager) -> Resumable:
         """The same object, saving through *manager*."""
 
     def explain_resume(self, run_id: str) -> ResumePlan:

@@ -14,13 +14,13 @@ from surehold.doors.graph import Now, read_progress, write_progress
 from surehold.doors.resume.target import find_run, find_target
 from surehold.engine.inspect import Change, changes_between
 from surehold.engine.journal import CheckpointDraft, Loaded, Reader
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import RecordQuery
 
 
 async def fork(
-    manager: StateManager,
+    manager: AsyncCheckpointManager,
     checkpoint_id: str,
     edit: Mapping[str, Any],
     run_id: str | None,

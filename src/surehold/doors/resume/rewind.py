@@ -20,7 +20,7 @@ from surehold.doors.graph import CheckpointConfig, Now, Progress, read_progress,
 from surehold.doors.resume.inside import TOOL_FAILED, run_inside
 from surehold.doors.resume.target import find_target
 from surehold.engine.journal import Note, Reader
-from surehold.engine.managers import StateManager
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import Effect, Session, branch_note
 from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
@@ -30,7 +30,7 @@ _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 
 
 async def rewind_run(
-    manager: StateManager,
+    manager: AsyncCheckpointManager,
     run_id: str,
     checkpoint_id: str,
     refuse: Callable[[Sequence[str]], Exception],

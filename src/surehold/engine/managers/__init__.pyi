@@ -1,5 +1,4 @@
 from surehold.engine.managers.awaited import AsyncCheckpointManager as AsyncCheckpointManager
-from surehold.engine.managers.awaited import StateManager as StateManager
 from surehold.engine.managers.blocking import CheckpointManager as CheckpointManager
 from surehold.engine.managers.blocking import manager_for as manager_for
 from surehold.engine.managers.blocking import opened as opened

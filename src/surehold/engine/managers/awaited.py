@@ -126,7 +126,3 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
         self.finish()
         if self._owns_storage:
             self.storage.close()
-
-
-StateManager = AsyncCheckpointManager
-"""The same class as `AsyncCheckpointManager`, by its shorter name."""

@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from surehold.core.policy import Triggers
+from surehold.core.policy import Triggers, check_above_zero
 from surehold.engine.commit import Engine, GroupCommit, OnSaveFailure, Writer
 from surehold.engine.crypto import load_keys
 from surehold.engine.journal import Saveable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from surehold.engine.crypto import Key
     from surehold.engine.hooks import HookManager
 
-T = TypeVar("T", int, float)
-
 
 class Manager:
     """An engine over one storage, and what both managers tell about it."""
@@ -34,13 +32,11 @@ class Manager:
     def __init__(
         self,
         storage: Storage | str | None = None,
-        checkpoint_frequency: int | None = None,
-        checkpoint_interval: float | None = None,
+        every: int | None = None,
+        every_seconds: float | None = None,
         retention_count: int | None = None,
         hook_manager: HookManager | None = None,
         *,
-        every: int | None = None,
-        every_seconds: float | None = None,
         retention: Rules | None = None,
         encryption_key: Key | None = None,
         old_keys: Sequence[Key] = (),
@@ -52,12 +48,8 @@ class Manager:
         address = default_address() if storage is None else storage
         self._owns_storage = isinstance(address, str) and ":" in address
         rules = _rules(retention_count, retention)
-        triggers = Triggers(
-            frequency=_one_of("every", every, "checkpoint_frequency", checkpoint_frequency),
-            interval=_one_of(
-                "every_seconds", every_seconds, "checkpoint_interval", checkpoint_interval
-            ),
-        )
+        check_above_zero(every=every, every_seconds=every_seconds)
+        triggers = Triggers(frequency=every, interval=every_seconds)
         keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
         engine = Engine(
             open_storage(storage),
@@ -131,12 +123,6 @@ class Manager:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {type(self.storage).__name__}>"
-
-
-def _one_of(name: str, value: T | None, other: str, alias: T | None) -> T | None:
-    if value is not None and alias is not None:
-        raise UsageError(f"{name}= and {other}= are given", hint="they mean the same; give one")
-    return alias if value is None else value
 
 
 def _rules(count: int | None, rules: Rules | None) -> Rules | None:

@@ -15,7 +15,7 @@ from surehold.core.state import Lineage, State
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.journal import CheckpointDraft, Loaded, Note
-from surehold.engine.managers import CheckpointManager, StateManager
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs.effect_log import Effect, Ledger, Recording, Spot, permitted, read_line
 from surehold.engine.runs.effects import AwaitsAll
 from surehold.engine.runs.leases import RunLease
@@ -41,7 +41,7 @@ class Session:
 
     def __init__(
         self,
-        manager: StateManager,
+        manager: AsyncCheckpointManager,
         run_id: str,
         *,
         lease_seconds: float,

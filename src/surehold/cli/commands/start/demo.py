@@ -14,7 +14,7 @@ from pathlib import Path
 from surehold.cli import framework as ui
 from surehold.cli.demo.job import PAGES
 from surehold.doors.resume import edited
-from surehold.engine.managers import CheckpointManager, StateManager
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.errors import ConflictError, StepError
 
 _ADDRESS = "sqlite:///.surehold/demo.db"
@@ -117,7 +117,7 @@ def make_runs(manager: CheckpointManager) -> None:
     """A completed, a failed, a waiting and a forked run of one graph."""
     from surehold.cli.demo.graph import graph as bare
 
-    saver = StateManager(manager.storage)
+    saver = AsyncCheckpointManager(manager.storage)
     graph = bare.over(saver)
     graph.run_sync({"topic": "kelp"}, run_id="report-mon")
     graph.resume_sync("report-mon", answer=True)
