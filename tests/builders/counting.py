@@ -8,7 +8,7 @@ from surehold import MemoryStorage
 from surehold.core.records.lease import Lease, Owner
 from surehold.core.records.record import Header, Record
 from surehold.errors import ConflictError
-from surehold.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
 
 
 class Counting(Storage):
@@ -21,7 +21,7 @@ class Counting(Storage):
 
     def killed_after(self, appends: int) -> Counting:
         """A storage as the kill of its process after so many appends leaves it."""
-        left = Counting()
+        left = type(self)()
         for batches in self.appended[:appends]:
             assert left._inner.append(batches) == [None] * len(batches)
         return left
@@ -78,6 +78,12 @@ class Counting(Storage):
     ) -> Lease:
         self.calls.append("take_lease")
         return self._inner.take_lease(run_id, owner, now=now, ttl=ttl, above=above)
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        self.calls.append("take_run")
+        return self._inner.take_run(run_id, owner, now=now, ttl=ttl, above=above)
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         self.calls.append("renew_lease")

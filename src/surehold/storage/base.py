@@ -408,6 +408,44 @@ class Leasing(Protocol):
         """The newest lease, expired or not; `.owner` is None once released."""
 
 
+class TakenRun(msgspec.Struct, frozen=True):
+    """A lease just taken, and the run as it was then or later."""
+
+    lease: Lease
+    head: RunInfo | None
+    """None if there is no such run."""
+    newest: Header | None
+    """The newest visible checkpoint of scope ""."""
+
+
+@runtime_checkable
+class Opening(Protocol):
+    """A `Leasing` storage that takes a run and looks at it in one call."""
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        """`take_lease`, and the head with the newest checkpoint, not older than the lease.
+
+        All that the holder before has appended is in the head. If the head cannot be read, the
+        lease is not taken.
+        """
+
+
+def take_and_look(
+    storage: Storage, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+) -> TakenRun:
+    """`Opening.take_run` of a storage that takes the lease and looks in two steps."""
+    assert isinstance(storage, Leasing)
+    lease = storage.take_lease(run_id, owner, now=now, ttl=ttl, above=above)
+    try:
+        found = storage.head_and_newest(run_id)
+    except BaseException:
+        storage.release_lease(lease)
+        raise
+    return TakenRun(lease, *(found or (None, None)))
+
+
 @runtime_checkable
 class Watching(Protocol):
     """A storage that notifies of changes; `RunWatch` polls where there is none."""

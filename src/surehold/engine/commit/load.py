@@ -142,9 +142,11 @@ def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Sav
     return (yield from resume_at(engine, *found)).state
 
 
-def resume_run(engine: Engine, run_id: str) -> Steps[Resumed | None]:
-    """Load the newest state of that run, with the notes of its open step."""
-    found = yield Work(lambda: engine.reader.head_and_newest(run_id))
+def resume_run(
+    engine: Engine, look: Callable[[], tuple[RunInfo, Header | None] | None]
+) -> Steps[Resumed | None]:
+    """Load the newest state of a run that *look* finds, and its open notes."""
+    found = yield Work(look)
     yield from tell_repairs(engine)
     if found is None or found[1] is None:
         return None

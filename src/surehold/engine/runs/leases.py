@@ -10,10 +10,18 @@ from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 
 from surehold.core.context import during
-from surehold.core.records import Lease
+from surehold.core.records import Header, Lease
 from surehold.engine.journal import Journal
 from surehold.errors import ConflictError, LeaseHeldError, StorageError, SureholdError
-from surehold.storage.base import Leasing, abandon, start_thread, this_process
+from surehold.storage.base import (
+    Leasing,
+    Opening,
+    RunInfo,
+    TakenRun,
+    abandon,
+    start_thread,
+    this_process,
+)
 
 logger = logging.getLogger("surehold.leases")
 
@@ -69,6 +77,7 @@ class RunLease:
         self._seconds = seconds
         self._on_lost = on_lost
         self._lease: Lease | None = None
+        self._taken: TakenRun | None = None
         self._epoch: int | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -91,11 +100,7 @@ class RunLease:
                 self._lose(granted.lost)
         elif isinstance(storage, Leasing):
             try:
-                self._use(
-                    storage.take_lease(
-                        self._run_id, this_process(), now=time.time(), ttl=self._seconds
-                    )
-                )
+                self._use(self._take(storage))
             except LeaseHeldError as error:
                 if error.facts.get("owner") != this_process():
                     raise
@@ -116,6 +121,24 @@ class RunLease:
             )
             start_thread(self._thread)
         return self
+
+    def _take(self, storage: Leasing) -> Lease:
+        if self._journal.reader.recover is None and isinstance(storage, Opening):
+            self._taken = storage.take_run(
+                self._run_id, this_process(), now=time.time(), ttl=self._seconds
+            )
+            return self._taken.lease
+        return storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=self._seconds)
+
+    def head_and_newest(self) -> tuple[RunInfo, Header | None] | None:
+        """The run as it was when its lease was taken, the first time; then as it is now.
+
+        It is not older than the lease, so it has all that the holder before has appended.
+        """
+        taken, self._taken = self._taken, None
+        if taken is None:
+            return self._journal.reader.head_and_newest(self._run_id)
+        return (taken.head, taken.newest) if taken.head is not None else None
 
     def _abandon_taken(self, storage: Leasing) -> None:
         """Abandon a lease that was stored when Ctrl-C came, and is not known here."""

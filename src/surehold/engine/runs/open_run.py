@@ -89,7 +89,7 @@ class OpenRun:
         a `UsageError`.
         """
         manager = self.manager
-        resumed = manager.perform(load.resume_run(manager.engine, self.run_id))
+        resumed = manager.perform(load.resume_run(manager.engine, self._lease.head_and_newest))
         if resumed is None:
             return None
         state, tail = resumed

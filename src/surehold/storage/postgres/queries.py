@@ -90,6 +90,19 @@ class Queries:
             " AND u.lease_until IS NOT DISTINCT FROM %(seen_until)s"
             " AND u.token IS NOT DISTINCT FROM %(seen_token)s RETURNING 1"
         )
+        clock = (
+            "coalesce(%(now)s::float8, extract(epoch FROM clock_timestamp())::float8 + %(ahead)s)"
+        )
+        self.take_free = self.text(
+            # `core/records/lease.py: taken`, but for holders that are known to be dead.
+            "INSERT INTO {s}.runs AS u (run_id, epoch, owner, lease_until, token)"
+            f" VALUES (%(run)s, %(above)s + 1, %(owner)s, {clock} + %(ttl)s, %(token)s)"
+            " ON CONFLICT (run_id) DO UPDATE SET epoch = CASE WHEN u.token = excluded.token"
+            " THEN u.epoch ELSE greatest(u.epoch + 1, excluded.epoch) END,"
+            " owner = excluded.owner, lease_until = excluded.lease_until, token = excluded.token"
+            " WHERE u.token = excluded.token OR u.owner IS NULL"
+            f" OR u.lease_until <= {clock} RETURNING u.epoch"
+        )
         self.announce = self.text(
             "INSERT INTO {s}.watchers VALUES (%s, now() + make_interval(secs => %s))"
             " ON CONFLICT (id) DO UPDATE SET until = excluded.until"

@@ -13,11 +13,11 @@ from uuid import uuid4
 import msgspec
 
 from surehold.core.policy import change_of
-from surehold.core.records import Header, Lease, Owner, Record
+from surehold.core.records import Header, Lease, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.lazy import extra
 from surehold.storage import shared
-from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
 from surehold.storage.postgres.appends import AppendCall, append_call, is_one
 from surehold.storage.postgres.connections import Connections
 from surehold.storage.postgres.diagnosis import diagnose
@@ -331,6 +331,35 @@ class PostgresStorage(
             key = scope_key(run_number(run_id), scope)
             found = db.execute(self._sql.scoped, (key, info.ordinal), binary=True).fetchone()
         return info, (None if found is None else open_row(run_id, *found))
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        values = {
+            "run": to_bytes(check_run_id(run_id)),
+            "owner": msgspec.json.encode(owner),
+            "now": None if self._database_clock else now,
+            "ahead": now - self._clock(),
+            "ttl": ttl,
+            "above": above,
+            "token": uuid4().bytes,
+        }
+
+        def work(db: psycopg.Connection) -> tuple[Any, Any]:
+            with db.pipeline():
+                taken = db.execute(self._sql.take_free, values, binary=True)
+                head = db.execute(self._sql.run, (values["run"],), binary=True)
+            return taken.fetchone(), head.fetchone()
+
+        taken, head = self._db.run(work)
+        if taken is None:  # it is held, perhaps by a process that has ended
+            return super().take_run(run_id, owner, now=now, ttl=ttl, above=above)
+        lease = Lease(run_id, taken[0], owner, now + ttl)
+        try:
+            return TakenRun(lease, *((None, None) if head is None else head_of(head)))
+        except CorruptError:
+            self.release_lease(lease)
+            raise
 
     def _lease_row(self, run_id: str) -> _LeaseRow | None:
         rows = self._all(self._sql.lease, (to_bytes(run_id),))

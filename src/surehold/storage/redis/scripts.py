@@ -545,6 +545,22 @@ if not lease[1] then return {} end
 return {lease[1], lease[2], lease[3], lease[4], text(now())}
 """)
 
+TAKE_FREE = Script(r"""
+-- `core/records/lease.py: taken`, but for holders that are known to be dead.
+local token, owner, given, ahead, ttl, above = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local lease = call('HMGET', run .. 'lease', 'epoch', 'owner', 'until', 'token')
+local clock = given ~= '' and tonumber(given) or now() / 1000000 + tonumber(ahead)
+local epoch = math.max(tonumber(lease[1] or '0'), tonumber(above)) + 1
+if lease[4] == token then
+    epoch = tonumber(lease[1])
+elseif lease[1] and lease[2] ~= '' and tonumber(lease[3]) > clock then
+    return 0
+end
+call('HSET', run .. 'lease', 'epoch', text(epoch), 'owner', owner,
+    'until', string.format('%.17g', clock + tonumber(ttl)), 'token', token)
+return epoch
+""")
+
 TAKE = Script(r"""
 local seen, token, epoch, owner, till, left = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local newest = call('HGET', run .. 'lease', 'token') or ''

@@ -13,10 +13,10 @@ from uuid import uuid4
 import msgspec
 
 from surehold.core.policy import QueueEntry, change_of
-from surehold.core.records import Header, Lease, Owner, Record
+from surehold.core.records import Header, Lease, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.storage import shared
-from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
 from surehold.storage.queueing import check_queues
 from surehold.storage.redis.connections import ServerConnections
 from surehold.storage.redis.diagnosis import diagnose
@@ -44,6 +44,7 @@ from surehold.storage.redis.scripts import (
     ROWS,
     SEALED,
     TAKE,
+    TAKE_FREE,
     TOUCH,
     WALK,
     Script,
@@ -502,6 +503,25 @@ class RedisStorage(
             return wanted, pairs[-1][0] if more else None
 
         return islice(shared.paged(fetch, start, limit=query.limit), query.limit)
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        given = b"" if self._server_clock else repr(now)
+        ahead = repr(now - self._clock())
+        values = uuid4().hex, msgspec.json.encode(owner), given, ahead, repr(ttl), above
+        take = self._call(TAKE_FREE, check_run_id(run_id), *values)
+        epoch, row = self._db.store([take, self._call(HEAD, run_id)])
+        if not epoch:  # it is held, perhaps by a process that has ended
+            return super().take_run(run_id, owner, now=now, ttl=ttl, above=above)
+        lease = Lease(run_id, int(epoch), owner, now + ttl)
+        try:
+            if row == _LOST:
+                raise shared.run_missing(run_id)
+            return TakenRun(lease, *(head_of(run_id, row) if row else (None, None)))
+        except CorruptError:
+            self.release_lease(lease)
+            raise
 
     def _lease_row(self, run_id: str) -> Sequence[bytes] | None:
         return self._ask(LEASE, run_id) or None

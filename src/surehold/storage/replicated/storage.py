@@ -30,6 +30,8 @@ from surehold.storage.base import (
     RunInfo,
     RunQuery,
     Storage,
+    TakenRun,
+    take_and_look,
 )
 from surehold.storage.replicated.breaker import Breaker, BreakerRules
 from surehold.storage.replicated.copies import head_of, repairable
@@ -276,6 +278,11 @@ class ResilientStorage(Storage):
             )
             self._leases[run_id] = (lease.epoch, self._safe_until(began, ttl))
             return lease
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        return take_and_look(self, run_id, owner, now=now, ttl=ttl, above=above)
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         began = self._clock()

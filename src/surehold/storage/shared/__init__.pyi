@@ -24,6 +24,7 @@ from surehold.storage.shared.heads import rebuilt_head as rebuilt_head
 from surehold.storage.shared.heads import run_info as run_info
 from surehold.storage.shared.leasing import LeaseSlots as LeaseSlots
 from surehold.storage.shared.leasing import SwappedLeases as SwappedLeases
+from surehold.storage.shared.leasing import take as take
 from surehold.storage.shared.paging import bound_of as bound_of
 from surehold.storage.shared.paging import newest_of_ids as newest_of_ids
 from surehold.storage.shared.paging import paged as paged

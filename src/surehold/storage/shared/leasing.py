@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from surehold.core.records import Lease, Owner, check_run_id, released, renewed, taken
 from surehold.errors import StorageUnavailableError
 from surehold.storage.process import owner_is_dead
 
+if TYPE_CHECKING:
+    from surehold.storage.base import TakenRun
+
 R = TypeVar("R")
 
 _TRIES = 20
+
+
+def take(
+    held: Lease | None, run_id: str, owner: Owner, *, now: float, ttl: float, above: int
+) -> Lease:
+    """The lease of *owner* after *held*, or `LeaseHeldError`; asks this host."""
+    dead = owner_is_dead(held)
+    return taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead, above=above)
 
 
 class LeaseSlots(ABC):
@@ -38,14 +49,19 @@ class LeaseSlots(ABC):
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
     ) -> Lease:
         check_run_id(run_id)
-
-        def take(held: Lease | None) -> Lease:
-            dead = owner_is_dead(held)
-            return taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead, above=above)
-
-        lease = self.change_lease(run_id, take)
+        lease = self.change_lease(
+            run_id, lambda held: take(held, run_id, owner, now=now, ttl=ttl, above=above)
+        )
         assert lease is not None
         return lease
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        from surehold.storage.base import Storage, take_and_look
+
+        assert isinstance(self, Storage)
+        return take_and_look(self, run_id, owner, now=now, ttl=ttl, above=above)
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         newest = self.change_lease(

@@ -12,10 +12,18 @@ from typing import Any, TypeVar
 import apsw
 
 from surehold.core.policy import QueueEntry
-from surehold.core.records import Header, Owner, Record
+from surehold.core.records import Header, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage import shared
-from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.base import (
+    Batch,
+    Lease,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    TakenRun,
+)
 from surehold.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
 from surehold.storage.rows import HIDDEN, Listing, id_key, id_range, open_row, record_of
 from surehold.storage.sqlite.connections import Pool
@@ -253,6 +261,19 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             if lease is not None:
                 put_lease(db, lease)
             return lease
+
+        return self._pool.write(work)
+
+    def take_run(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> TakenRun:
+        check_run_id(run_id)
+
+        def work(db: apsw.Connection) -> TakenRun:
+            held = lease_of(db, run_id)
+            lease = shared.take(held, run_id, owner, now=now, ttl=ttl, above=above)
+            put_lease(db, lease)
+            return TakenRun(lease, *(info_of(db, run_id) or (None, None)))
 
         return self._pool.write(work)
 

@@ -86,6 +86,51 @@ class LeasePromises(Medium):
         assert second == Lease("run", second.epoch, ANNA, 1_031)
         assert second.epoch > first.epoch
 
+    def test_a_run_is_taken_with_its_head_and_newest_checkpoint(self, storage: Storage) -> None:
+        opening = self.opening(storage)
+        begun = opening.take_run("run", ANNA, now=1_000, ttl=30)
+        assert (begun.lease, begun.head, begun.newest) == (
+            Lease("run", begun.lease.epoch, ANNA, 1_030),
+            None,
+            None,
+        )
+        journal = JournalWriter()
+        journal.save(storage)
+        journal.save(storage)
+        with pytest.raises(LeaseHeldError) as held:
+            opening.take_run("run", BERT, now=1_029.9, ttl=30)
+        assert (held.value.owner, held.value.until) == (ANNA, 1_030)
+        self.leasing(storage).release_lease(begun.lease)
+        above = begun.lease.epoch + 5
+        taken = opening.take_run("run", ANNA, now=1_000, ttl=30, above=above)
+        assert taken.lease == Lease("run", above + 1, ANNA, 1_030)
+        for n, view in enumerate(self.views(storage), 1):
+            taken = self.opening(view).take_run("run", BERT, now=1_000 + 30 * n, ttl=30)
+            assert taken.lease == Lease("run", above + 1 + n, BERT, 1_030 + 30 * n)
+            assert (taken.head, taken.newest) == view.head_and_newest("run")
+            assert taken.head is not None and taken.head.seq == 2
+            assert self.leasing(view).lease_of("run") == taken.lease
+
+    def test_a_taken_run_has_all_that_the_holder_before_appended(self, storage: Storage) -> None:
+        opening = self.opening(storage)
+        first = opening.take_run("run", ANNA, now=1_000, ttl=30)
+        journal, begun, refused = JournalWriter(), threading.Event(), threading.Event()
+
+        def write() -> None:
+            for _ in range(2_000):
+                if storage.append([journal.batch(epoch=first.lease.epoch)])[0] is not None:
+                    refused.set()
+                    return
+                begun.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert begun.wait(60)
+        taken = opening.take_run("run", BERT, now=1_031, ttl=30)
+        writer.join(120)
+        assert refused.is_set()
+        assert (taken.head, taken.newest) == storage.head_and_newest("run")
+
     def test_leases_of_different_runs_do_not_meet(self, storage: Storage) -> None:
         leasing = self.leasing(storage)
         one = leasing.take_lease("one", ANNA, now=0, ttl=30)
