@@ -169,7 +169,7 @@ def _fill_run(server: SeaweedFS, count: int, single: int) -> str:
                 continue
             requests.append(request_of(state))
             if len(requests) == _AT_ONCE or step == count - single:
-                assert all(one.error is None for one in manager.engine.journal.commit(requests))
+                assert all(one.error is None for one in manager.face.journal.commit(requests))
                 requests.clear()
         if count != _FAST:
             with patch.object(packs, "GRACE", timedelta(seconds=-1)):

@@ -92,7 +92,7 @@ def fill(manager: CheckpointManager, count: int, *, ended: bool = False) -> None
 
     The short runs are completed if they have *ended*.
     """
-    journal = manager.engine.journal
+    journal = manager.face.journal
     requests: list[Request] = []
     state = State.new({"log": []}, run_id="long", name="first")
     short = State.new({"log": []}, run_id="short-0", name="second")

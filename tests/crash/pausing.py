@@ -28,7 +28,7 @@ def hold(
     """
     with open_medium(medium, Path(directory)) as storage:
         manager = manager_on(storage, medium)
-        journal = manager.engine.journal
+        journal = manager.face.journal
         with RunLease(journal, RUN, seconds=seconds) as held:
             if not fenced:
                 del journal.epochs[RUN]
@@ -63,7 +63,7 @@ def take_over(tell: Tell, medium: str, directory: str, seconds: float) -> None:
 def _taken(manager: CheckpointManager, seconds: float) -> RunLease:
     while True:
         try:
-            return RunLease(manager.engine.journal, RUN, seconds=seconds).acquire()
+            return RunLease(manager.face.journal, RUN, seconds=seconds).acquire()
         except (LeaseHeldError, StorageUnavailableError):
             # The holder may have been stopped inside a commit, with the medium's lock in its hand.
             time.sleep(0.003)

@@ -30,7 +30,7 @@ def save_and_die(
     """Go on with a run and save, and be killed when that is just *stored*, or just not."""
     storage = open_medium(medium, Path(directory))
     manager = CheckpointManager(storage, encryption_key=key)
-    manager.engine.journal._clock = lambda: datetime.fromisoformat(now)
+    manager.face.journal._clock = lambda: datetime.fromisoformat(now)
     state = manager.resume_from_latest(run_id)
     assert isinstance(state, State)
     append = storage.append

@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
         """A manager whose clock is the machine's."""
         manager = self.open_manager(retention=rules)
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
-        manager.engine.journal._clock = clock
+        manager.face.journal._clock = clock
         manager.retention._clock = clock
         return manager
 

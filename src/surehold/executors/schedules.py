@@ -85,8 +85,10 @@ class Schedule:
         wanted = due
         if self.missed == "skip":  # those of up to a minute ago; else no worker was there
             wanted = [slot for slot in due if now - slot <= timedelta(seconds=60)]
-        own, hooks = self.workflow.own_manager, manager.hook_manager
-        saver = manager if own is None else CheckpointManager.like(own, manager.storage, hooks)
+        own, saver = self.workflow.own_manager, manager
+        if own is not None:
+            settings = own.settings.with_hooks(manager.hook_manager)
+            saver = CheckpointManager.on(manager.storage, settings)
         for slot in wanted:
             started: Any = self._start(run_id=self.slot_id(slot), storage=saver)
             if asyncio.iscoroutine(started):
@@ -109,7 +111,7 @@ class Schedule:
         values = {"cron": self.cron, "workflow": self.workflow.entry_point}
         draft, seen = draft_at(place, values, Lineage(), schema=0), (_fired(now),)
         try:
-            manager.perform(save_draft(manager.engine, draft, force=True, notes=seen, new_run=True))
+            manager.perform(save_draft(manager.face, draft, force=True, notes=seen, new_run=True))
         except ConflictError:
             return self._since(manager, now)
         return now

@@ -12,7 +12,7 @@ import msgspec
 
 from surehold.core.records import Header, Record
 from surehold.core.values import Items, Rebuilt, remember
-from surehold.engine.commit import Engine
+from surehold.engine.commit import Face
 from surehold.engine.journal import read_body
 from surehold.errors import CorruptError, NotFoundError
 from surehold.integrations.branching import LATE, SortKey, in_order
@@ -51,10 +51,10 @@ def _own_size(text: bytes | Items, newer: bytes | Items | None) -> int:
 class Reading:
     """Reads the checkpoints of one storage, in the order that *sort_key* gives them."""
 
-    def __init__(self, engine: Engine, sort_key: SortKey) -> None:
-        self._engine = engine
-        self._storage = engine.storage
-        self._reader = engine.reader
+    def __init__(self, face: Face, sort_key: SortKey) -> None:
+        self._face = face
+        self._storage = face.storage
+        self._reader = face.reader
         self._sort_key = sort_key
         self._lock = Lock()
         self._recent: OrderedDict[tuple[str, str], list[Found]] = OrderedDict()
@@ -133,7 +133,7 @@ class Reading:
         for record in self._reader.records(headers[0].run_id, first, headers[-1].seq):
             if record.header.frame != "note" and record.header.scope == headers[0].scope:
                 records[record.header.seq] = record
-        passing = _Passing(self._engine, records)
+        passing = _Passing(self._face, records)
         for header in headers:
             try:
                 yield passing.at(header)
@@ -146,8 +146,8 @@ class Reading:
 class _Passing:
     """Rebuilds the checkpoints of one scope in turn, each from the one before."""
 
-    def __init__(self, engine: Engine, records: Mapping[int, Record]) -> None:
-        self._open = engine.reader.sealer.open
+    def __init__(self, face: Face, records: Mapping[int, Record]) -> None:
+        self._open = face.reader.sealer.open
         self._records = records
         self._made: Rebuilt | None = None
         self._at = 0

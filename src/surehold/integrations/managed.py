@@ -14,7 +14,7 @@ class Managed(Closing):
 
     def _manage(self, storage: CheckpointManager | Storage | str | None) -> None:
         self.manager = manager_for(storage)
-        self._awaited = AsyncCheckpointManager.beside(self.manager)
+        self._awaited = AsyncCheckpointManager.of(self.manager.face)
         self._closes = not isinstance(storage, CheckpointManager)
 
     def close(self) -> None:

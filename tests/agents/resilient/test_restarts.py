@@ -153,7 +153,7 @@ def test_a_lease_is_renewed_by_saves_and_taken_back_after_it_lapsed(tmp_path: Pa
         manager = ResilientCheckpointManager("agent-3", storage)
         manager.create_checkpoint()
         now = [1_000_000.0]
-        journal = manager.engine.journal
+        journal = manager.face.journal
         lease = AgentLease(journal, "agent-4", lambda: now[0])
         lease.acquire()
         first = lease.epoch

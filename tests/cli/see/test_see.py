@@ -303,7 +303,7 @@ def test_status_tells_of_a_run_that_failed(on: Surehold) -> None:
 def crash_loops(path: Path, resumes: int) -> CheckpointManager:
     """A run that was resumed so often, each time without a save."""
     manager = CheckpointManager(SQLiteStorage(path))
-    journal = manager.engine.journal
+    journal = manager.face.journal
     state = State.new({"n": 1}, run_id="job").at(step=1)
     with RunLease(journal, "job"):
         manager.save_checkpoint(state)
@@ -317,7 +317,7 @@ def test_resumes_of_a_crash_loop_count_as_failed(tmp_path: Path) -> None:
     with crash_loops(path, 10) as manager:
         problems = call("-s", f"sqlite:///{path}", "status", "--json").json()["problems"]
         assert ("crash loop", "job") in [(one["kind"], one["run_id"]) for one in problems]
-        with RunLease(manager.engine.journal, "job"):
+        with RunLease(manager.face.journal, "job"):
             state = manager.resume_from_latest("job")
             assert isinstance(state, State)
             manager.save_checkpoint(state.set("n", 2).at(step=2, status="completed"))
@@ -338,7 +338,7 @@ def test_checkpoints_of_a_group_are_no_resumes(tmp_path: Path) -> None:
 
 def test_a_run_that_is_resumed_right_now_does_not_loop(tmp_path: Path) -> None:
     path = tmp_path / "loop.db"
-    with crash_loops(path, 2) as manager, RunLease(manager.engine.journal, "job"):
+    with crash_loops(path, 2) as manager, RunLease(manager.face.journal, "job"):
         document = call("-s", f"sqlite:///{path}", "status", "--json").json()
         assert document["healthy"]
         (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
@@ -350,7 +350,7 @@ def test_resumes_whose_saves_were_pruned_are_not_failures(tmp_path: Path) -> Non
     with CheckpointManager(SQLiteStorage(path)) as manager:
         state, ids = State.new({"n": 0}, run_id="job"), []
         for step in range(1, 5):
-            with RunLease(manager.engine.journal, "job"):
+            with RunLease(manager.face.journal, "job"):
                 state = state.set("n", step).at(step=step)
                 ids.append(manager.save_checkpoint(state))
         for checkpoint_id in ids[1:3]:

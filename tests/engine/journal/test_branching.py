@@ -108,7 +108,7 @@ def test_a_run_with_very_many_scopes_is_remembered_in_part_and_saved_in_full() -
             parent = f"{turn - 1}" if turn else None
             draft = _subject(f"{turn}", turn * 1000 + scope, parent, scope=f"s{scope}")
             manager.save_draft(draft, force=True)
-    cursor = manager.engine.journal._cursors["r"]
+    cursor = manager.face.journal._cursors["r"]
     assert max(len(cursor.bases), len(cursor.branches)) <= 64
     states = {h.scope: manager.reader.load(h).texts["n"] for h in _newest(manager)}
     assert states == {f"s{n}": b"%d" % (2000 + n) for n in range(100)}

@@ -141,7 +141,7 @@ def test_no_cache_grows_with_the_number_of_runs() -> None:
     manager = CheckpointManager("memory://", retention=rules, every=1, encryption_key=KEY)
     for number in range(1100):
         manager.save_checkpoint(State.new({"x": 1}, run_id=f"r{number}"))
-    engine, retention = manager.engine, manager.retention
+    engine, retention = manager.face, manager.retention
     caches = [
         engine.journal._cursors,
         engine.journal._sealer._data_keys,
@@ -269,7 +269,7 @@ def test_a_save_is_not_in_conflict_because_the_thread_that_wrote_it_was_interrup
     while line == interrupted:
         line += 1
         manager = CheckpointManager(MemoryStorage())
-        journal = manager.engine.journal
+        journal = manager.face.journal
         state = State.new({"n": 1}, run_id="run").at(step=1)
         manager.save_checkpoint(state)
         requests = [

@@ -188,7 +188,7 @@ def test_latest_is_the_last_saved_whatever_the_clock_says(
     manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [datetime.now(UTC)]
-    manager.engine.journal._clock = lambda: now[0]  # the engine's clock is handed in
+    manager.face.journal._clock = lambda: now[0]  # the engine's clock is handed in
     first, second = steps(2)
     manager.save_checkpoint(first)
     now[0] -= timedelta(hours=1)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import ClassVar
 
 import pytest
+from tests.engine.conftest import KEY
 
 import surehold
 from surehold import AgentState, CheckpointManager, MemoryStorage, Rules, State, StateManager
 from surehold.core.records.record import Header
-from surehold.errors import ConflictError, NotFoundError, StorageError
+from surehold.engine.commit import engine_of
+from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError
 from surehold.storage.base import Batch, RecordQuery
 
 Open = Callable[..., CheckpointManager]
@@ -198,7 +205,7 @@ def test_a_state_made_anew_for_each_save_continues_the_run_of_its_manager(
     manager = open_manager()
     for step in range(1, 4):
         manager.save_checkpoint(State.new({"n": step}, run_id="job").at(step=step))
-        manager.engine.journal.invalidate("job")  # as after a failure
+        manager.face.journal.invalidate("job")  # as after a failure
     assert [one.step for one in manager.list_checkpoints("job")] == [3, 2, 1]
 
 
@@ -437,3 +444,74 @@ def test_runs_of_a_name_are_cleaned_up_in_the_order_of_their_saves(open_manager:
     assert keeping.cleanup_old_checkpoints("job") == 3
     left = [(entry.run_id, entry.step) for entry in keeping.list_checkpoints("job")]
     assert left == [("b", 3), ("a", 3), ("b", 2)]
+
+
+# One engine
+
+
+def test_faces_of_one_storage_share_an_engine_and_no_secret() -> None:
+    with MemoryStorage() as storage:
+        keyed = CheckpointManager(storage, encryption_key=KEY)
+        bare = CheckpointManager(storage)
+        assert keyed.face.engine is bare.face.engine is engine_of(storage)
+        state = State.new({"secret": "plain"}, run_id="r")
+        saved = keyed.save_checkpoint(state.at(step=1))
+        assert keyed.load_checkpoint(saved)["secret"] == "plain"
+        for look in (
+            lambda: bare.load_checkpoint(saved),
+            lambda: bare.resume_from_latest("r"),
+            lambda: bare.load_checkpoint(saved, keys=["secret"]),
+            lambda: bare.save_checkpoint(state.at(step=2)),
+        ):
+            with pytest.raises(SureholdError) as caught:
+                look()
+            assert "plain" not in str(caught.value)
+        records = b"".join(record.body for record in storage.read("r"))
+        assert b"plain" not in records
+        assert keyed.resume_from_latest("r").step == 1
+
+
+def test_an_engine_goes_with_its_storage() -> None:
+    storage = MemoryStorage()
+    known = weakref.ref(CheckpointManager(storage).face.engine)
+    assert known() is not None
+    del storage
+    gc.collect()
+    assert known() is None
+
+
+def test_an_event_loop_and_threads_share_commits() -> None:
+    class Slow(MemoryStorage):
+        sizes: ClassVar[list[int]] = []
+
+        def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+            self.sizes.append(len(batches))
+            if len(self.sizes) == 1:
+                begun.set()
+                assert gate.wait(30)
+            return super().append(batches)
+
+    begun, gate = threading.Event(), threading.Event()
+    with Slow() as storage, ThreadPoolExecutor(4) as pool:
+
+        def save(number: int) -> str:
+            return CheckpointManager(storage).save_checkpoint(State.new({}, run_id=f"t{number}"))
+
+        async def saves() -> list[str]:
+            async with StateManager(storage) as manager:
+                names = [f"a{number}" for number in range(3)]
+                return await asyncio.gather(
+                    *(manager.save_checkpoint(State.new({}, run_id=name)) for name in names)
+                )
+
+        first = pool.submit(save, 0)
+        assert begun.wait(30)
+        others = [pool.submit(save, 1), pool.submit(asyncio.run, saves())]
+        queue = engine_of(storage).commits._queue
+        for _ in range(3000):
+            if len(queue) == len(others):
+                break
+            time.sleep(0.01)
+        gate.set()
+        assert first.result(30) and all(one.result(30) for one in others)
+        assert Slow.sizes == [1, 4]

@@ -148,7 +148,7 @@ def test_without_rules_everything_is_kept(open_manager: Open) -> None:
 def test_old_checkpoints_go_by_age(open_manager: Open) -> None:
     manager = open_manager(retention=Rules(max_age=timedelta(days=7)))
     now = [datetime.now(UTC) - timedelta(days=30)]
-    for part in (manager.engine.journal, manager.retention):
+    for part in (manager.face.journal, manager.retention):
         part._clock = lambda: now[0]
     save(manager, 3)
     now[0] += timedelta(days=30)

@@ -82,7 +82,7 @@ async def dies(graph: StateGraph, start: bool = True) -> None:
             await (graph.execute(State.new({}, run_id="r")) if start else graph.resume("r"))
     finally:
         manager.save_draft = save  # type: ignore[method-assign]
-    manager.engine.journal.invalidate("r")
+    manager.face.journal.invalidate("r")
 
 
 async def test_repeat_is_a_permission_for_one_attempt(db: str) -> None:

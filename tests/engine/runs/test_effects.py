@@ -74,7 +74,7 @@ def paying(bank: Bank, db: str, heard: Heard | None = None, **options: Any) -> S
 async def crash(graph: StateGraph, bank: Bank) -> None:
     """Leave the run as a process does that dies inside the call: no checkpoint is taken."""
     bank.dies = True
-    journal = graph.manager.engine.journal
+    journal = graph.manager.face.journal
 
     async def run() -> None:
         save = graph.manager.save_draft

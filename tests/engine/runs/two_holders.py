@@ -54,7 +54,7 @@ def refuse_one_of_a_commit(storage: Storage) -> None:
     with surehold.run("r", storage=manager) as run:
         run.checkpoint(step=1)
     assert _taken_over(storage).epoch == 2
-    journal = manager.engine.journal
+    journal = manager.face.journal
     for order in ([1, 2], [2, 1], [2, 1, 2], [1, 2, 1]):
         notes = (Note(kind="effect", content={}),)
         requests = [Request(run_id="r", notes=notes, epoch=epoch) for epoch in order]

@@ -93,7 +93,7 @@ def test_a_run_that_is_held_is_not_encrypted(storage: Storage, tmp_path: Path) -
     begun(storage)
     holder = CheckpointManager(storage)
     manager = CheckpointManager(storage, encryption_key=KEY)
-    with RunLease(holder.engine.journal, "r"), pytest.raises(LeaseHeldError):
+    with RunLease(holder.face.journal, "r"), pytest.raises(LeaseHeldError):
         manager.encrypt_runs("r", scratch=tmp_path / "scratch")
     with pytest.raises(UsageError, match="no key to encrypt with"):
         holder.encrypt_runs("r")

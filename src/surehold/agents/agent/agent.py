@@ -63,7 +63,7 @@ def _hooked(manager: AsyncCheckpointManager, hooks: HookManager | None) -> Async
     """Return *manager*, or a copy that calls *hooks* if *manager* has no hooks."""
     if hooks is None or manager.hook_manager is not None:
         return manager
-    return AsyncCheckpointManager.like(manager, manager.storage, hooks)
+    return AsyncCheckpointManager.on(manager.storage, manager.settings.with_hooks(hooks))
 
 
 def _to_stderr(line: str) -> None:

@@ -31,7 +31,9 @@ class AgentRuns:
         """Make a manager over *storage* with the hooks, keys and rules of the agent's own."""
         own = self.agent
         hooks = hooks if own.hook_manager is None else own.hook_manager
-        return AsyncCheckpointManager.like(own.state_manager, storage, hooks)
+        if own.state_manager is None:
+            return AsyncCheckpointManager(storage, hook_manager=hooks)
+        return AsyncCheckpointManager.on(storage, own.state_manager.settings.with_hooks(hooks))
 
     def over(self, manager: AsyncCheckpointManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""

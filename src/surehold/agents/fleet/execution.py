@@ -195,12 +195,12 @@ class FleetExecution(msgspec.Struct, frozen=True):
         inside, own = request.workflow_id, self._graph.manager
         others = (one for one in self._crew.managers() if one.reader.run(inside) is not None)
         manager = own if own.reader.run(inside) is not None else next(others, own)
-        answer(inside, request.request_id, said, storage=CheckpointManager.beside(manager))
+        answer(inside, request.request_id, said, storage=CheckpointManager.of(manager.face))
 
     def pending(self, run_id: str | None) -> list[ApprovalRequest]:
         """The approvals that a run with the agents inside it, or any run, waits for."""
         manager = self._graph.manager
-        found = pending(run_id, storage=CheckpointManager.beside(manager))
+        found = pending(run_id, storage=CheckpointManager.of(manager.face))
         if run_id is not None:
             others = (one for one in self._crew.managers() if one.storage is not manager.storage)
             found += [one for other in others for one in waiting_inside(other.reader, run_id)]

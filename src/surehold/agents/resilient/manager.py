@@ -144,7 +144,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._keys = (encryption_key, old_keys)
         self._log = TransactionLog(self, self.agent_id)
         self._drift = AgentDrift(self, self.agent_id, monitor, monotonic, verify_every)
-        self._lease = AgentLease(self.engine.journal, self.agent_id)
+        self._lease = AgentLease(self.face.journal, self.agent_id)
         self._lineage = Lineage()
         self._lock = threading.RLock()
         self._begin_empty()
@@ -305,7 +305,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
             return self.perform(
                 save_draft(
-                    self.engine,
+                    self.face,
                     draft,
                     state,
                     force=True,
@@ -332,7 +332,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         except ConflictError:
             self._lease.lose()
             self._lease.acquire()
-            self.engine.journal.invalidate(self.agent_id)
+            self.face.journal.invalidate(self.agent_id)
             newest = self.latest(self.agent_id)
             if newest is None:
                 raise
@@ -483,7 +483,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         """Save the restored state as the newest checkpoint."""
         lineage = self._lineage
         if found.loaded is not None:
-            self.engine.journal.resume_from(found.loaded, None)
+            self.face.journal.resume_from(found.loaded, None)
             self._lineage = Lineage(found.header.id)
         # A partial checkpoint leaves the providers that it lacks as they are.
         texts = before.texts | {name: encode(value) for name, value in values.items()}
@@ -500,7 +500,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             if not saved:
                 raise StorageError("the restored state could not be saved")
         except BaseException as error:
-            self.engine.journal.invalidate(self.agent_id)
+            self.face.journal.invalidate(self.agent_id)
             self._lineage = lineage
             lost = self._providers.put_back([*values], before)
             if lost:

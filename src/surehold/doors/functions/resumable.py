@@ -29,11 +29,14 @@ class FunctionRuns:
         self, storage: Storage, hooks: HookManager | None = None
     ) -> AsyncCheckpointManager:
         """Make a manager over *storage* with the hooks, keys and rules of the workflow's."""
-        return AsyncCheckpointManager.like(self._workflow.own_manager, storage, hooks)
+        own = self._workflow.own_manager
+        if own is None:
+            return AsyncCheckpointManager(storage, hook_manager=hooks)
+        return AsyncCheckpointManager.on(storage, own.settings.with_hooks(hooks))
 
     def over(self, manager: AsyncCheckpointManager) -> FunctionRuns:
         """The same workflow, saving through *manager*."""
-        return FunctionRuns(self._workflow, CheckpointManager.beside(manager))
+        return FunctionRuns(self._workflow, CheckpointManager.of(manager.face))
 
     def explain_resume(self, run_id: str) -> ResumePlan:
         """Say what `resume_sync` would do."""

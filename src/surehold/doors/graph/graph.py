@@ -352,7 +352,7 @@ class StateGraph(AsyncClosing):
         *values* takes it as it is.
         """
         plan = self.plan()
-        manager = CheckpointManager.beside(self.manager)
+        manager = CheckpointManager.of(self.manager.face)
         named = options.run_id is not None or options.idempotency_key is not None
         run_id = options.id_for(self.name)
         if isinstance(values, State) and not named:
@@ -562,7 +562,7 @@ class StateGraph(AsyncClosing):
         *hooks* are for a graph that names none.
         """
         if self._manager is not None:
-            return AsyncCheckpointManager.like(self._manager, storage, hooks)
+            return AsyncCheckpointManager.on(storage, self._manager.settings.with_hooks(hooks))
         return _manager_for(dataclasses.replace(self.config.checkpoint, store=storage), hooks)
 
     def over(self, manager: AsyncCheckpointManager) -> StateGraph:

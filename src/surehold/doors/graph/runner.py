@@ -181,7 +181,7 @@ class Runner(msgspec.Struct, eq=False):
     def _emit(self, run_id: str) -> Any:
         head = None
         if self.manager is not None:
-            head = partial(self.manager.engine.journal.stored_head, run_id)
+            head = partial(self.manager.face.journal.stored_head, run_id)
         return emitter(self.observers, self.plan.name, {"run_id": run_id}, head)
 
     # Begin and continue

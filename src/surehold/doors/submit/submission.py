@@ -101,7 +101,7 @@ def begin_queued(
     with opened(storage) as manager:
         check_queues(manager.storage)
         note = options.note(entry_point, version, now=time.time())
-        steps: Any = save_draft(manager.engine, draft, force=True, notes=(note,), new_run=True)
+        steps: Any = save_draft(manager.face, draft, force=True, notes=(note,), new_run=True)
         try:
             manager.perform(steps)
         except ConflictError:

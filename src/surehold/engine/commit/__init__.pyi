@@ -3,13 +3,16 @@ from surehold.engine.commit import load as load
 from surehold.engine.commit import read as read
 from surehold.engine.commit.delete import mark_note as mark_note
 from surehold.engine.commit.engine import Engine as Engine
-from surehold.engine.commit.engine import OnSaveFailure as OnSaveFailure
+from surehold.engine.commit.engine import engine_of as engine_of
+from surehold.engine.commit.face import Face as Face
 from surehold.engine.commit.group_commit import GroupCommit as GroupCommit
 from surehold.engine.commit.save import WARNED as WARNED
 from surehold.engine.commit.save import append_notes as append_notes
 from surehold.engine.commit.save import erase as erase
 from surehold.engine.commit.save import save_draft as save_draft
 from surehold.engine.commit.save import save_state as save_state
+from surehold.engine.commit.settings import OnSaveFailure as OnSaveFailure
+from surehold.engine.commit.settings import RunSettings as RunSettings
 from surehold.engine.commit.steps import Commit as Commit
 from surehold.engine.commit.steps import Fire as Fire
 from surehold.engine.commit.steps import Pause as Pause

@@ -1,36 +1,54 @@
-"""Group commit: requests of several threads go out in one append."""
+"""Group commit: requests of threads and event loops go out in one append."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from surehold.engine.journal import Journal, Outcome, Request
+from surehold.engine.journal import Journal, Outcome, Request, Sent, commit
 from surehold.errors import SureholdError
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
+_LONG = 0.005
+"""Seconds of an append after which another one may begin beside it."""
+_ENOUGH = 4
+"""The number of waiting callers that another append is worth it for."""
 
 
 class _Waiting:
-    __slots__ = ("failure", "outcome", "request", "settled")
+    __slots__ = ("failure", "outcomes", "sent", "settled")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.outcome: Outcome | None = None
+    def __init__(self, sent: Sequence[Sent]) -> None:
+        self.sent = sent
+        self.outcomes: list[Outcome] | None = None
         self.failure: SureholdError | None = None
         self.settled = threading.Lock()
-        """Held until the request was written, or its thread has to look again."""
+        """Held until the requests were written, or their thread has to look again."""
         self.settled.acquire()
 
     @property
     def is_settled(self) -> bool:
-        return self.outcome is not None or self.failure is not None
+        return self.outcomes is not None or self.failure is not None
 
     def wake(self) -> None:
         with suppress(RuntimeError):  # another thread was faster
             self.settled.release()
+
+
+class _Leader:
+    """The right to append, of one thread at a time; held exactly while the lock is."""
+
+    __slots__ = ("lock", "sent", "since")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.sent: Sequence[Sent] = ()
+        """The requests that are being written."""
+        self.since = 0.0
 
 
 class GroupCommit:
@@ -40,74 +58,125 @@ class GroupCommit:
     first of them gets the lock next and writes for all that have come meanwhile. Nothing but the
     lock says that a thread writes, so an exception from a signal handler leaves nothing busy:
     those who wait look again soon, and write for themselves.
+
+    With *parallel*, a second append may begin beside one that takes long while many wait. No run
+    of a journal is in two appends at once: its later requests wait.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, *, parallel: bool = False) -> None:
+        self._parallel = parallel
         self.renew()
 
     def renew(self) -> None:
-        """Start with a free lock and nothing queued, as in the child of a fork."""
-        self._lock = threading.Lock()
+        """Start with free locks and nothing queued, as in the child of a fork."""
+        self._first = _Leader()
+        self._second = _Leader() if self._parallel else None
+        self._choosing = threading.Lock()
+        """Held while a leader takes from the queue."""
         self._queue: deque[_Waiting] = deque()
 
-    def commit(self, request: Request) -> Outcome:
+    def commit(self, journal: Journal, request: Request) -> Outcome:
         """Write *request*; return when it is durable."""
-        if not self._queue and not self._lock.locked():
-            with self._lock:
-                return self._journal.commit((request,))[0]
-        waiting = _Waiting(request)
+        sent = ((journal, request),)
+        if self._second is None and not self._queue and not self._first.lock.locked():
+            with self._first.lock:
+                return commit(sent)[0]
+        return self.commit_all(sent)[0]
+
+    def commit_all(self, sent: Sequence[Sent]) -> list[Outcome]:
+        """Write requests of one caller; return when they are durable."""
+        waiting = _Waiting(sent)
         try:
             self._queue.append(waiting)
             while not waiting.is_settled:
-                if self._must_write(waiting):
-                    with self._lock:
-                        if not waiting.is_settled:
-                            self._write(waiting)
-                else:
-                    waiting.settled.acquire(timeout=_LOOK_AGAIN)
+                leader = self._leader_for(waiting)
+                if leader is None or not self._lead(leader, waiting):
+                    waiting.settled.acquire(timeout=_LOOK_AGAIN if self._second is None else _LONG)
         except BaseException:
             self._leave(waiting)
             raise
         if waiting.failure is not None:
             raise waiting.failure
-        assert waiting.outcome is not None
-        return waiting.outcome
+        assert waiting.outcomes is not None
+        return waiting.outcomes
 
-    def _must_write(self, waiting: _Waiting) -> bool:
-        """True if no other thread writes this request, now or next."""
+    def together(self, journal: Journal, requests: Sequence[Request]) -> list[Outcome]:
+        """Write all requests or none, while nothing else is written."""
+        with self._first.lock, (self._second or _Leader()).lock:
+            return journal.commit_together(requests)
+
+    def _leader_for(self, waiting: _Waiting) -> _Leader | None:
+        """The right that this thread has to take, if no other thread writes for it next."""
+        first, second = self._first, self._second
         try:
-            if self._queue[0] is waiting:
-                return True
+            is_next = self._queue[0] is waiting
         except IndexError:
-            pass
-        # Whoever took it out of the queue has the lock, or was interrupted.
-        return not self._lock.locked() and waiting not in self._queue
+            is_next = False
+        if not is_next:
+            # Whoever took it out of the queue has a lock, or was interrupted.
+            busy = first.lock.locked() or (second is not None and second.lock.locked())
+            return None if busy or waiting in self._queue else first
+        if second is None or not first.lock.locked():
+            return first
+        late = first.sent and time.monotonic() - first.since > _LONG
+        is_due = late and len(self._queue) >= _ENOUGH and not second.lock.locked()
+        return second if is_due else None
+
+    def _lead(self, leader: _Leader, own: _Waiting) -> bool:
+        """Write for all that wait; return True if that settled *own*."""
+        with leader.lock:
+            if not own.is_settled:
+                self._write(leader, own)
+        if self._second is not None:
+            with suppress(IndexError):
+                self._queue[0].wake()
+        return own.is_settled
 
     def _leave(self, waiting: _Waiting) -> None:
-        """Withdraw a request whose thread was interrupted."""
+        """Withdraw requests whose thread was interrupted."""
         try:
             self._queue.remove(waiting)
         except ValueError:
-            with self._lock:  # another thread may be writing it
+            with self._first.lock:  # another thread may be writing it
                 pass
+            if self._second is not None:
+                with self._second.lock:
+                    pass
         for other in tuple(self._queue):
             other.wake()
 
-    def _write(self, leader: _Waiting) -> None:
-        """Write for all that wait, *leader* included."""
-        group = [leader]
-        while self._queue:
-            other = self._queue.popleft()
-            if other is not leader:
-                group.append(other)
+    def _write(self, leader: _Leader, own: _Waiting) -> None:
+        """Write for all that wait, *own* included, unless their runs are being written."""
+        with self._choosing:
+            group = self._chosen(leader, own)
+            leader.sent = [sent for waiting in group for sent in waiting.sent]
+            leader.since = time.monotonic()
+        if not group:
+            return
         try:
-            outcomes = self._journal.commit([waiting.request for waiting in group])
+            outcomes = iter(commit(leader.sent))
         except SureholdError as error:
             for waiting in group:
                 waiting.failure = error
         else:
-            for waiting, outcome in zip(group, outcomes, strict=True):
-                waiting.outcome = outcome
+            for waiting in group:
+                waiting.outcomes = [next(outcomes) for _ in waiting.sent]
+        leader.sent = ()
         for waiting in group:
             waiting.wake()
+
+    def _chosen(self, leader: _Leader, own: _Waiting) -> list[_Waiting]:
+        """Take all out of the queue whose runs the other leader is not writing."""
+        every = [own] if own not in self._queue else []
+        while self._queue:
+            every.append(self._queue.popleft())
+        other = self._second if leader is self._first else self._first
+        if other is None or not other.lock.locked():
+            return every
+        busy = _runs(other.sent)
+        self._queue.extend(one for one in every if not busy.isdisjoint(_runs(one.sent)))
+        return [one for one in every if busy.isdisjoint(_runs(one.sent))]
+
+
+def _runs(sent: Iterable[Sent]) -> set[tuple[Journal, str]]:
+    return {(journal, request.run_id) for journal, request in sent}

@@ -14,7 +14,7 @@ import msgspec
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import AgentState, Lineage, migrations
 from surehold.core.values import decode
-from surehold.engine.commit.engine import Engine
+from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import ask_hooks, fire, header_data, save_draft, tell_repairs
 from surehold.engine.commit.steps import Steps, Work
 from surehold.engine.hooks import HookEvent
@@ -37,33 +37,33 @@ T = TypeVar("T")
 _LOOKS = 100
 
 
-def load(engine: Engine, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
+def load(face: Face, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
     """Load the state saved as that checkpoint, or as the one id that begins so."""
-    header = yield Work(lambda: engine.reader.resolve(checkpoint_id, run_id=run_id))
-    return (yield from _load(engine, header))
+    header = yield Work(lambda: face.reader.resolve(checkpoint_id, run_id=run_id))
+    return (yield from _load(face, header))
 
 
-def load_values(engine: Engine, checkpoint_id: str, keys: Sequence[str]) -> Steps[dict[str, Any]]:
+def load_values(face: Face, checkpoint_id: str, keys: Sequence[str]) -> Steps[dict[str, Any]]:
     """Load some values of that checkpoint; the rest of its state is not decoded."""
     if isinstance(keys, str):
         raise UsageError("keys is a string", hint=f"give a list: keys=[{keys!r}]")
-    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    header: Header = yield Work(lambda: face.reader.resolve(checkpoint_id))
     started = time.perf_counter()
-    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, header_data(header))
-    values: dict[str, Any] = yield Work(lambda: _values(engine, header, keys))
-    engine.metrics.loaded(time.perf_counter() - started)
+    yield from fire(face, HookEvent.PRE_CHECKPOINT_LOAD, header.name, header_data(header))
+    values: dict[str, Any] = yield Work(lambda: _values(face, header, keys))
+    face.metrics.loaded(time.perf_counter() - started)
     return values
 
 
-def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, Any]:
+def _values(face: Face, header: Header, keys: Sequence[str]) -> dict[str, Any]:
     if header.schema != migrations.latest(header.name):  # a migration needs all values
-        whole = texts_of(draft_of(engine.reader.load_visible(header).upgraded()))
+        whole = texts_of(draft_of(face.reader.load_visible(header).upgraded()))
         texts = {key: whole[key] for key in keys if key in whole}
     else:
-        texts = engine.reader.values(header, keys)
+        texts = face.reader.values(header, keys)
     missing = [key for key in keys if key not in texts]
     if missing:
-        there = ", ".join(engine.reader.load_visible(header).texts)
+        there = ", ".join(face.reader.load_visible(header).texts)
         raise NotFoundError(
             f"checkpoint {header.id} has no {', '.join(map(repr, missing))}",
             hint=f"there is: {shorten(there, 200, placeholder=' ...') or 'nothing'}",
@@ -79,107 +79,105 @@ class Resumed(NamedTuple):
     tail: Tail
 
 
-def _load(engine: Engine, header: Header) -> Steps[Saveable]:
+def _load(face: Face, header: Header) -> Steps[Saveable]:
     """Load any checkpoint, to branch off from it."""
-    return (yield from _told(engine, header, partial(_branch_from, engine, header)))
+    return (yield from _told(face, header, partial(_branch_from, face, header)))
 
 
-def _told(engine: Engine, header: Header, read: Callable[[], T]) -> Steps[T]:
+def _told(face: Face, header: Header, read: Callable[[], T]) -> Steps[T]:
     """Read a checkpoint; hooks and metrics hear of it."""
     started = time.perf_counter()
     data = header_data(header)
-    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
+    yield from fire(face, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
     try:
         found: T = yield Work(read)
     except SureholdError:
-        engine.metrics.load_failed()
+        face.metrics.load_failed()
         raise
     state = found.state if isinstance(found, Resumed) else found
-    yield from _loaded(engine, header, state, started)
+    yield from _loaded(face, header, state, started)
     return found
 
 
-def _loaded(engine: Engine, header: Header, state: object, started: float) -> Steps[None]:
+def _loaded(face: Face, header: Header, state: object, started: float) -> Steps[None]:
     seconds = time.perf_counter() - started
-    engine.metrics.loaded(seconds)
+    face.metrics.loaded(seconds)
     data = {**header_data(header), "state": state, "duration_ms": seconds * 1000}
-    yield from fire(engine, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
+    yield from fire(face, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
 
 
-def _branch_from(engine: Engine, header: Header) -> Saveable:
-    return _as_base(engine, engine.reader.load_visible(header), None)
+def _branch_from(face: Face, header: Header) -> Saveable:
+    return _as_base(face, face.reader.load_visible(header), None)
 
 
-def _continue_from(engine: Engine, run: RunInfo, newest: Header, notes: bool) -> Resumed:
+def _continue_from(face: Face, run: RunInfo, newest: Header, notes: bool) -> Resumed:
     """Read the newest checkpoint of *run* and make it the base of the next save."""
-    reader, found = engine.reader, (run, newest)
+    reader, found = face.reader, (run, newest)
     for _ in range(_LOOKS):
         tail = reader.read_tail(*found, notes=notes)
         if tail is not None:
-            return Resumed(_as_base(engine, tail.loaded, tail.run), tail)
+            return Resumed(_as_base(face, tail.loaded, tail.run), tail)
         now = reader.head_and_newest(run.run_id, newest.scope)  # someone saved meanwhile
         if now is None or now[1] is None:
             loaded = reader.load_visible(newest)
-            return Resumed(_as_base(engine, loaded, None), Tail(run, loaded))
+            return Resumed(_as_base(face, loaded, None), Tail(run, loaded))
         found = now[0], now[1]
     raise restless(run.run_id, _LOOKS)
 
 
-def _as_base(engine: Engine, loaded: Loaded, run: RunInfo | None) -> Saveable:
+def _as_base(face: Face, loaded: Loaded, run: RunInfo | None) -> Saveable:
     """The state of a checkpoint, which is made the base of the next save."""
     state = loaded.upgraded()
-    engine.journal.resume_from(loaded, state if loaded.is_current else None, run)
+    face.journal.resume_from(loaded, state if loaded.is_current else None, run)
     return state
 
 
-def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
+def resume(face: Face, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
     """Load the newest state of that run, or of the newest unfinished run of that name."""
     check_run_id(name_or_run_id, "name_or_run_id")
-    found = yield Work(lambda: engine.reader.newest_to_resume(name_or_run_id, scope))
-    yield from tell_repairs(engine)
+    found = yield Work(lambda: face.reader.newest_to_resume(name_or_run_id, scope))
+    yield from tell_repairs(face)
     if found is None or found[1] is None:
         return None
-    return (yield from resume_at(engine, *found)).state
+    return (yield from resume_at(face, *found)).state
 
 
 def resume_run(
-    engine: Engine, look: Callable[[], tuple[RunInfo, Header | None] | None]
+    face: Face, look: Callable[[], tuple[RunInfo, Header | None] | None]
 ) -> Steps[Resumed | None]:
     """Load the newest state of a run that *look* finds, and its open notes."""
     found = yield Work(look)
-    yield from tell_repairs(engine)
+    yield from tell_repairs(face)
     if found is None or found[1] is None:
         return None
-    return (yield from resume_at(engine, *found, notes=True))
+    return (yield from resume_at(face, *found, notes=True))
 
 
-def resume_at(
-    engine: Engine, run: RunInfo, header: Header, *, notes: bool = False
-) -> Steps[Resumed]:
+def resume_at(face: Face, run: RunInfo, header: Header, *, notes: bool = False) -> Steps[Resumed]:
     """Load the newest checkpoint of *run*; hooks and metrics hear of a resume."""
     started = time.perf_counter()
     data = header_data(header)
-    yield from fire(engine, HookEvent.PRE_RESUME, header.name, data)
+    yield from fire(face, HookEvent.PRE_RESUME, header.name, data)
     cause = resume_cause(header.status)
     try:
-        read = partial(_continue_from, engine, run, header, notes)
-        resumed = yield from _told(engine, header, read)
+        read = partial(_continue_from, face, run, header, notes)
+        resumed = yield from _told(face, header, read)
     except SureholdError:
-        engine.metrics.resumed(cause, succeeded=False)
+        face.metrics.resumed(cause, succeeded=False)
         raise
-    engine.metrics.resumed(cause)
+    face.metrics.resumed(cause)
     state = resumed.state
     if header.scope == "" and isinstance(state, AgentState):
-        engine.agent_runs.reached(state, header)
-    if engine.counts_saves:
-        engine.count_save(header)
+        face.agent_runs.reached(state, header)
+    if face.counts_saves:
+        face.count_save(header)
     data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
-    yield from fire(engine, HookEvent.POST_RESUME, header.name, data)
+    yield from fire(face, HookEvent.POST_RESUME, header.name, data)
     return resumed
 
 
 def fork(
-    engine: Engine,
+    face: Face,
     checkpoint_id: str,
     run_id: str | None = None,
     change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
@@ -191,11 +189,11 @@ def fork(
     makes other calls, so such a fork has none and begins anew.
     """
     new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
-    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    header: Header = yield Work(lambda: face.reader.resolve(checkpoint_id))
     started = time.perf_counter()
     data = {**header_data(header), "new_run_id": new_id}
-    yield from fire(engine, HookEvent.PRE_FORK, header.name, data)
-    loaded: Loaded = yield Work(lambda: engine.reader.load_visible(header))
+    yield from fire(face, HookEvent.PRE_FORK, header.name, data)
+    loaded: Loaded = yield Work(lambda: face.reader.load_visible(header))
     draft = _forked(loaded, new_id)
     if change is not None:
         draft = change(loaded, draft)
@@ -203,25 +201,25 @@ def fork(
     if loaded.door.kind == "function" and not header.scope:
         draft = _interrupted(draft)
         if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
-            notes = yield Work(lambda: _calls_until(engine.reader, header))
+            notes = yield Work(lambda: _calls_until(face.reader, header))
         else:
             draft = _begun_anew(draft, loaded)
-    draft, shown = yield from ask_hooks(engine, draft)
+    draft, shown = yield from ask_hooks(face, draft)
     try:
-        first = yield from save_draft(engine, draft, shown, asked=True, new_run=True, notes=notes)
+        first = yield from save_draft(face, draft, shown, asked=True, new_run=True, notes=notes)
     except ConflictError as error:
         raise UsageError(
             f"there is a run {new_id!r} already", hint="fork to another run_id"
         ) from error
     if first is None:
         raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
-    engine.metrics.forked()
+    face.metrics.forked()
     load_data = header_data(first)
-    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, first.name, load_data)
+    yield from fire(face, HookEvent.PRE_CHECKPOINT_LOAD, first.name, load_data)
     made = Loaded(first, draft.form, texts_of(draft), 0, 0).upgraded()
-    yield from _loaded(engine, first, made, started)
+    yield from _loaded(face, first, made, started)
     data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
-    yield from fire(engine, HookEvent.POST_FORK, header.name, data)
+    yield from fire(face, HookEvent.POST_FORK, header.name, data)
     return made
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from surehold.core.records import Header, check_run_id, read_status
-from surehold.engine.commit.engine import Engine
+from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import tell_repairs
 from surehold.engine.commit.steps import Steps, Work, blocking
 from surehold.engine.inspect import Change, CheckpointMetadata, HistoryEntry
@@ -17,86 +17,86 @@ from surehold.errors import UsageError
 from surehold.storage.base import RecordQuery
 
 
-def latest(engine: Engine, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
+def latest(face: Face, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
     """The newest checkpoint that a resume would take, without its state."""
     check_run_id(name_or_run_id, "name")
 
     def work() -> Header | None:
-        run = engine.reader.to_resume(name_or_run_id)
-        newest = engine.reader.newest(run) if run is not None else None
-        return engine.retention.with_tags(newest) if newest is not None else None
+        run = face.reader.to_resume(name_or_run_id)
+        newest = face.reader.newest(run) if run is not None else None
+        return face.retention.with_tags(newest) if newest is not None else None
 
     header: Header | None = yield Work(work)
-    yield from tell_repairs(engine)
+    yield from tell_repairs(face)
     return None if header is None else views.metadata_of(header)
 
 
 @blocking
-def exists(engine: Engine, checkpoint_id: str) -> bool:
+def exists(face: Face, checkpoint_id: str) -> bool:
     """Return True if there is a checkpoint with exactly that id."""
-    found = engine.storage.find(checkpoint_id) if checkpoint_id else []
+    found = face.storage.find(checkpoint_id) if checkpoint_id else []
     return any(header.id == checkpoint_id for header in found)
 
 
 @blocking
 def checkpoints(
-    engine: Engine, name_or_run_id: str | None, query: RecordQuery
+    face: Face, name_or_run_id: str | None, query: RecordQuery
 ) -> list[CheckpointMetadata]:
     """Checkpoints that *query* wants, newest first, with the tags they have now."""
     if query.status is not None:
         query = msgspec.structs.replace(query, status=read_status(query.status))
     _check_aware(query.since, "since")
     _check_aware(query.until, "until")
-    headers = engine.retention.listed(query, name_or_run_id)
+    headers = face.retention.listed(query, name_or_run_id)
     return [views.metadata_of(header) for header in headers]
 
 
 @blocking
-def diff(engine: Engine, a: str, b: str) -> tuple[Change, ...]:
+def diff(face: Face, a: str, b: str) -> tuple[Change, ...]:
     """The changes from the state of checkpoint *a* to that of *b*."""
-    first, second = (engine.reader.load(engine.reader.resolve(one)) for one in (a, b))
+    first, second = (face.reader.load(face.reader.resolve(one)) for one in (a, b))
     return views.changes_between(first, second)
 
 
 @blocking
-def tree(engine: Engine, name_or_run_id: str) -> dict[str | None, list[str]]:
+def tree(face: Face, name_or_run_id: str) -> dict[str | None, list[str]]:
     """The ids of each checkpoint's children, by the id of their parent."""
-    return views.tree(engine.storage.page(RecordQuery(), about=name_or_run_id).headers)
+    return views.tree(face.storage.page(RecordQuery(), about=name_or_run_id).headers)
 
 
 @blocking
-def history(engine: Engine, name_or_run_id: str, scope: str) -> list[HistoryEntry]:
+def history(face: Face, name_or_run_id: str, scope: str) -> list[HistoryEntry]:
     """The checkpoints of a run, oldest first, with what each changed."""
-    run = engine.reader.known_runs(name_or_run_id)[0]
-    return list(views.history(engine.reader, run, scope))
+    run = face.reader.known_runs(name_or_run_id)[0]
+    return list(views.history(face.reader, run, scope))
 
 
 @blocking
-def blame(engine: Engine, name_or_run_id: str, path: str, scope: str) -> CheckpointMetadata | None:
+def blame(face: Face, name_or_run_id: str, path: str, scope: str) -> CheckpointMetadata | None:
     """The checkpoint that last wrote the value at *path*."""
-    run = engine.reader.known_runs(name_or_run_id)[0]
-    return views.blame(engine.reader, run, path, scope)
+    run = face.reader.known_runs(name_or_run_id)[0]
+    return views.blame(face.reader, run, path, scope)
 
 
 @blocking
-def verify(engine: Engine, name_or_run_id: str | None) -> list[RunVerdict]:
+def verify(face: Face, name_or_run_id: str | None) -> list[RunVerdict]:
     """Recompute the digests of one run, the runs of a name, or all."""
-    reader = engine.reader
+    reader = face.reader
     found = [verify_run(reader, run) for run in reader.known_runs(name_or_run_id)]
     if name_or_run_id is None:
         known = {one.run_id for one in found}
         found += [one for one in verify_missing(reader) if one.run_id not in known]
     for _ in range(sum(len(verdict.problems) for verdict in found)):
-        engine.metrics.integrity_error()
+        face.metrics.integrity_error()
     return found
 
 
-def repair(engine: Engine, run_id: str | None, *, dry_run: bool) -> Steps[RepairReport]:
+def repair(face: Face, run_id: str | None, *, dry_run: bool) -> Steps[RepairReport]:
     """Put aside what is damaged in one run, or in all and in the medium."""
     if run_id is not None:
         check_run_id(run_id)
-    report: RepairReport = yield Work(lambda: engine.repairer.repair(run_id, dry_run=dry_run))
-    yield from tell_repairs(engine)
+    report: RepairReport = yield Work(lambda: face.repairer.repair(run_id, dry_run=dry_run))
+    yield from tell_repairs(face)
     return report
 
 

@@ -15,7 +15,7 @@ import msgspec
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import AgentState, State, indexed_metadata, read_metadata
 from surehold.core.values import FrozenDict, with_changes
-from surehold.engine.commit.engine import Engine
+from surehold.engine.commit.face import Face
 from surehold.engine.commit.steps import Commit, Fire, Pause, Steps, Work
 from surehold.engine.hooks import HookEvent, HookResult, pre_outcome
 from surehold.engine.journal import (
@@ -40,30 +40,30 @@ _RETRIES = 5
 _FIRST_PAUSE = 0.05
 
 
-def save_state(engine: Engine, state: Saveable, *, force: bool = False) -> Steps[str]:
+def save_state(face: Face, state: Saveable, *, force: bool = False) -> Steps[str]:
     """Save a state; returns the checkpoint's id, "" if a failure was only warned of."""
     of_agent = isinstance(state, AgentState)
     if of_agent:
-        yield from _join(engine, state)
-    header = yield from save_draft(engine, draft_of(state), state, force=force)
+        yield from _join(face, state)
+    header = yield from save_draft(face, draft_of(state), state, force=force)
     if header is None:
         return ""
     if of_agent:
         saved(state, header)
-        engine.agent_runs.reached(state, header)
+        face.agent_runs.reached(state, header)
     return header.id
 
 
-def _join(engine: Engine, state: Saveable) -> Steps[None]:
+def _join(face: Face, state: Saveable) -> Steps[None]:
     """Find the run of an agent's state; warn of a run begun beside an unfinished one."""
-    runs = engine.agent_runs
+    runs = face.agent_runs
     if isinstance(state, State) or state.run_id is not None or runs.knows(state.agent_id):
         runs.join(state)
         return
     agent_id = check_run_id(state.agent_id, "agent_id")
     query = RunQuery(name=agent_id, not_status="completed", limit=1)
     try:
-        unfinished = yield Work(lambda: list(engine.storage.runs(query)))
+        unfinished = yield Work(lambda: list(face.storage.runs(query)))
     except SureholdError:
         return  # the save meets the same medium, and its policy decides
     for run in unfinished:
@@ -78,7 +78,7 @@ def _join(engine: Engine, state: Saveable) -> Steps[None]:
 
 
 def save_draft(
-    engine: Engine,
+    face: Face,
     draft: CheckpointDraft,
     state: Saveable | None = None,
     *,
@@ -99,15 +99,15 @@ def save_draft(
     """
     started = time.perf_counter()
     shown = state if asked else None
-    if engine.repairer.untold:
-        yield from tell_repairs(engine)
-    if engine.hooks is not None and not asked:
-        draft, shown = yield from ask_hooks(engine, draft, state)
+    if face.repairer.untold:
+        yield from tell_repairs(face)
+    if face.hooks is not None and not asked:
+        draft, shown = yield from ask_hooks(face, draft, state)
     run_id = draft.place.run_id
-    if engine.missed and run_id in engine.missed:
-        missed = {"saves": engine.missed[run_id]}
+    if face.missed and run_id in face.missed:
+        missed = {"saves": face.missed[run_id]}
         notes = (*notes, Note(kind="missed", content={}, metadata=missed))
-    retention = engine.retention
+    retention = face.retention
     request = Request(
         run_id=run_id,
         draft=draft,
@@ -124,32 +124,32 @@ def save_draft(
         if stored.error is not None:
             raise stored.error
     except SureholdError as error:
-        stored = yield from _failed(engine, request, error)
+        stored = yield from _failed(face, request, error)
         if stored is None:
             return None
     header = stored.header
     assert header is not None
     seconds = time.perf_counter() - started
-    if engine.counts_saves:
-        engine.count_save(draft.place)
+    if face.counts_saves:
+        face.count_save(draft.place)
     if stored.written:
-        engine.metrics.saved(seconds, header.size, header.stored)
-        if engine.missed:
-            engine.missed.pop(run_id, None)
+        face.metrics.saved(seconds, header.size, header.stored)
+        if face.missed:
+            face.missed.pop(run_id, None)
         if retention.active:
-            yield from _retain(engine, stored, epoch)
-    if shown is not None and engine.hears(HookEvent.POST_CHECKPOINT_SAVE):
+            yield from _retain(face, stored, epoch)
+    if shown is not None and face.hears(HookEvent.POST_CHECKPOINT_SAVE):
         data = {**header_data(header), "state": shown, "duration_ms": seconds * 1000}
-        yield from fire(engine, HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
+        yield from fire(face, HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
     return header
 
 
 def ask_hooks(
-    engine: Engine, draft: CheckpointDraft, state: Saveable | None = None
+    face: Face, draft: CheckpointDraft, state: Saveable | None = None
 ) -> Steps[tuple[CheckpointDraft, Saveable | None]]:
     """Let PRE hooks refuse or replace what is saved; return the draft and their view."""
-    before = engine.hears(HookEvent.PRE_CHECKPOINT_SAVE)
-    if not before and not engine.hears(HookEvent.POST_CHECKPOINT_SAVE):
+    before = face.hears(HookEvent.PRE_CHECKPOINT_SAVE)
+    if not before and not face.hears(HookEvent.POST_CHECKPOINT_SAVE):
         return draft, None
     # Hooks get a state of their own: what they do to it must not reach the live one.
     shown = copy.deepcopy(state) if state is not None else state_of(draft)
@@ -164,10 +164,10 @@ def ask_hooks(
         "timestamp": datetime.now(UTC),
         "state": shown,
     }
-    results = yield from fire(engine, HookEvent.PRE_CHECKPOINT_SAVE, place.name, data)
+    results = yield from fire(face, HookEvent.PRE_CHECKPOINT_SAVE, place.name, data)
     outcome = pre_outcome(shown, results)
     if outcome.veto is not None:
-        engine.metrics.save_failed(vetoed=True)
+        face.metrics.save_failed(vetoed=True)
     new = outcome.unwrap(run_id=place.run_id)
     if new is shown and not _was_changed(shown, draft, state, results):
         return draft, shown
@@ -208,21 +208,21 @@ def _merged_metadata(old: CheckpointDraft, new: Mapping[str, Any]) -> FrozenDict
     return read_metadata(with_changes(old.place.metadata, indexed_metadata(before.metadata), new))
 
 
-def _failed(engine: Engine, request: Request, error: SureholdError) -> Steps[Outcome | None]:
+def _failed(face: Face, request: Request, error: SureholdError) -> Steps[Outcome | None]:
     """Apply the policy for failed saves: raise, warn (None), or try again."""
     pause = _FIRST_PAUSE
     for attempt in range(_RETRIES + 1):
         if request.draft is not None:
-            engine.metrics.save_failed()
+            face.metrics.save_failed()
         if not isinstance(error, StorageError):
             raise error
-        engine.retention.forget_all()  # what is visible now is not known
-        if engine.on_save_failure == "warn":
+        face.retention.forget_all()  # what is visible now is not known
+        if face.settings.on_save_failure == "warn":
             if request.draft is not None:
-                engine.save_missed(request.run_id)
+                face.save_missed(request.run_id)
                 logger.warning("run %s: a checkpoint was not saved: %s", request.run_id, error)
             return None
-        if engine.on_save_failure == "fail" or not error.retryable or attempt == _RETRIES:
+        if face.settings.on_save_failure == "fail" or not error.retryable or attempt == _RETRIES:
             raise error
         yield Pause(pause)
         pause *= 2
@@ -237,7 +237,7 @@ def _failed(engine: Engine, request: Request, error: SureholdError) -> Steps[Out
 
 
 def append_notes(
-    engine: Engine,
+    face: Face,
     run_id: str,
     notes: Sequence[Note],
     head: int | None = None,
@@ -254,36 +254,36 @@ def append_notes(
         if stored.error is not None:
             raise stored.error
     except SureholdError as error:
-        if (yield from _failed(engine, request, error)) is None:
+        if (yield from _failed(face, request, error)) is None:
             kind = notes[-1].kind
             logger.warning("run %s: its newest %s was not stored: %s", run_id, kind, error)
             error.facts[WARNED] = True
             raise
 
 
-def _retain(engine: Engine, stored: Outcome, epoch: int | None) -> Steps[None]:
+def _retain(face: Face, stored: Outcome, epoch: int | None) -> Steps[None]:
     """Count what retention hid with a save, and free the space now and then."""
     if stored.hidden:
-        engine.metrics.pruned(sum(map(len, stored.hidden.values())))
-    engine.retention.saved(stored)
-    for run_id in engine.retention.runs_to_erase():
+        face.metrics.pruned(sum(map(len, stored.hidden.values())))
+    face.retention.saved(stored)
+    for run_id in face.retention.runs_to_erase():
         saved = stored.header is not None and run_id == stored.header.run_id
         try:
-            yield from erase(engine, run_id, epoch if saved else None)
+            yield from erase(face, run_id, epoch if saved else None)
         except SureholdError as error:
             # The save that led to it is stored, whatever becomes of this.
             logger.warning("run %s: what retention dropped was not freed: %s", run_id, error)
 
 
-def erase(engine: Engine, run_id: str, epoch: int | None = None) -> Steps[int]:
+def erase(face: Face, run_id: str, epoch: int | None = None) -> Steps[int]:
     """Free what was hidden: a note that names it, then the records, or an empty run.
 
     Returns the number of stored bytes. A failure is no failed save, and is raised as it is.
     """
     for _ in range(_RETRIES + 1):
-        if (yield Work(lambda: engine.retention.is_empty(run_id))):
-            return (yield Work(partial(_delete_empty, engine, run_id)))  # type: ignore[no-any-return]
-        plan: Erasure | None = yield Work(lambda: engine.retention.plan_erasure(run_id))
+        if (yield Work(lambda: face.retention.is_empty(run_id))):
+            return (yield Work(partial(_delete_empty, face, run_id)))  # type: ignore[no-any-return]
+        plan: Erasure | None = yield Work(lambda: face.retention.plan_erasure(run_id))
         if plan is None:
             return 0
         stored: Outcome = yield Commit(plan.request(run_id, epoch))
@@ -291,38 +291,38 @@ def erase(engine: Engine, run_id: str, epoch: int | None = None) -> Steps[int]:
             continue  # the run was continued meanwhile, perhaps from what was to go
         if stored.error is not None:
             raise stored.error
-        yield Work(partial(engine.retention.erase, run_id, plan))
-        engine.metrics.freed(plan.stored)
+        yield Work(partial(face.retention.erase, run_id, plan))
+        face.metrics.freed(plan.stored)
         return plan.stored
     return 0
 
 
-def _delete_empty(engine: Engine, run_id: str) -> int:
-    run = engine.reader.run(run_id)
-    engine.journal.invalidate(run_id)
-    engine.storage.delete(run_id)
+def _delete_empty(face: Face, run_id: str) -> int:
+    run = face.reader.run(run_id)
+    face.journal.invalidate(run_id)
+    face.storage.delete(run_id)
     stored = run.stored if run is not None else 0
-    engine.metrics.freed(stored)
+    face.metrics.freed(stored)
     return stored
 
 
-def tell_repairs(engine: Engine) -> Steps[None]:
+def tell_repairs(face: Face) -> Steps[None]:
     """Fire the hooks for repairs that happened meanwhile."""
-    while engine.repairer.untold:
-        data = engine.repairer.untold.pop(0)
-        yield from fire(engine, HookEvent.POST_REPAIR, data["agent_id"], data)
+    while face.repairer.untold:
+        data = face.repairer.untold.pop(0)
+        yield from fire(face, HookEvent.POST_REPAIR, data["agent_id"], data)
 
 
 def fire(
-    engine: Engine, event: HookEvent, agent_id: str, data: Mapping[str, Any]
+    face: Face, event: HookEvent, agent_id: str, data: Mapping[str, Any]
 ) -> Steps[list[HookResult]]:
     """Fire an event; a veto of anything but a save is raised."""
-    if not engine.hears(event):
+    if not face.hears(event):
         return []
     results: list[HookResult] = yield Fire(event, agent_id, data)
     failed = sum(not result.success for result in results)
     if failed:
-        engine.metrics.hook_failed(failed)
+        face.metrics.hook_failed(failed)
     if event.is_pre and event is not HookEvent.PRE_CHECKPOINT_SAVE:
         pre_outcome(None, results).unwrap(event.rpartition("_")[2], run_id=data["run_id"])
     return results

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surehold.core.records import Header
-from surehold.engine.commit.engine import Engine
+from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import ask_hooks, fire, header_data
 from surehold.engine.commit.steps import Steps, Work
 from surehold.engine.hooks import HookEvent
@@ -15,7 +15,7 @@ from surehold.storage.base import Atomic
 
 
 def save_together(
-    engine: Engine,
+    face: Face,
     requests: Sequence[tuple[Request, Saveable | None]],
     last: CheckpointDraft,
     intent: Note,
@@ -31,47 +31,49 @@ def save_together(
     for request, state in requests:
         seen = state
         if request.draft is not None:
-            request.draft, seen = yield from ask_hooks(engine, request.draft, state)
+            request.draft, seen = yield from ask_hooks(face, request.draft, state)
         asked.append((request, seen))
     record = Request(run_id=last.place.run_id, draft=last, force=True, epoch=epoch)
     members = [request for request, _ in asked]
-    if isinstance(engine.storage, Atomic):
-        outcomes = yield from _commit(engine, [*members, record])
+    if isinstance(face.storage, Atomic):
+        outcomes = yield from _commit(face, [*members, record])
     else:
-        yield from _commit(engine, [Request(run_id=record.run_id, notes=(intent,), epoch=epoch)])
-        outcomes = yield from _commit(engine, members)
-        outcomes += yield from _commit(engine, [record])
+        yield from _commit(face, [Request(run_id=record.run_id, notes=(intent,), epoch=epoch)])
+        outcomes = yield from _commit(face, members)
+        outcomes += yield from _commit(face, [record])
     for (_, state), (_, seen), outcome in zip(requests, asked, outcomes, strict=False):
         header = outcome.header
         if header is None or not outcome.written:
             continue
         if state is not None:
             saved(state, header)
-        if engine.counts_saves:
-            engine.count_save(header)
-        if seen is not None and engine.hears(HookEvent.POST_CHECKPOINT_SAVE):
+        if face.counts_saves:
+            face.count_save(header)
+        if seen is not None and face.hears(HookEvent.POST_CHECKPOINT_SAVE):
             data = {**header_data(header), "state": seen}
-            yield from fire(engine, HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
+            yield from fire(face, HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
     header = outcomes[-1].header
     assert header is not None
     return header
 
 
-def append_together(engine: Engine, requests: list[Request]) -> Steps[None]:
+def append_together(face: Face, requests: list[Request]) -> Steps[None]:
     """Store the notes of several requests: all, or none and a `ConflictError`.
 
     On a storage that is not `Atomic`, the death of the process may leave only the first ones.
     """
-    yield from _commit(engine, requests)
+    yield from _commit(face, requests)
 
 
-def _commit(engine: Engine, requests: list[Request]) -> Steps[list[Outcome]]:
+def _commit(face: Face, requests: list[Request]) -> Steps[list[Outcome]]:
     if not requests:
         return []
-    outcomes: list[Outcome] = yield Work(lambda: engine.journal.commit(requests, together=True))
+    outcomes: list[Outcome] = yield Work(
+        lambda: face.engine.commits.together(face.journal, requests)
+    )
     for outcome in outcomes:
         if outcome.error is not None:
             if isinstance(outcome.error, ConflictError):
-                engine.retention.forget_all()
+                face.retention.forget_all()
             raise outcome.error
     return outcomes

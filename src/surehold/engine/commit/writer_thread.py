@@ -8,13 +8,14 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from surehold.engine.journal import Journal, Outcome, Request
+from surehold.engine.commit.group_commit import GroupCommit
+from surehold.engine.journal import Journal, Outcome, Request, Sent
 from surehold.errors import UsageError
 
 T = TypeVar("T")
 
 _Promise = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-_Saves = list[tuple[Request, _Promise]]
+_Saves = list[tuple[Sent, _Promise]]
 _Job = tuple[Callable[[], Any], _Promise]
 
 
@@ -22,11 +23,11 @@ class Writer:
     """Takes requests and calls of event loops, and answers from a thread of its own.
 
     Requests that are made in the same turn of a loop, and those that wait when the thread is
-    free again, go out in one commit.
+    free again, go out in one commit, with what other threads write then.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, commits: GroupCommit) -> None:
+        self._commits = commits
         self._closed = False
         self.renew()
 
@@ -37,7 +38,7 @@ class Writer:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def commit(self, request: Request) -> asyncio.Future[Outcome]:
+    def commit(self, journal: Journal, request: Request) -> asyncio.Future[Outcome]:
         """Write *request* together with all that this loop asks for in the same turn."""
         loop, future = promise = self._promise()
         with self._lock:
@@ -45,7 +46,7 @@ class Writer:
             if saves is None:
                 self._gathering[loop] = saves = []
                 loop.call_soon(self._flush, loop)
-            saves.append((request, promise))
+            saves.append(((journal, request), promise))
         return future
 
     def call(self, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -105,7 +106,7 @@ class Writer:
 
     def _commit(self, group: _Saves) -> None:
         try:
-            outcomes: list[Any] = list(self._journal.commit([request for request, _ in group]))
+            outcomes: list[Any] = list(self._commits.commit_all([sent for sent, _ in group]))
         except BaseException as error:
             outcomes = [error] * len(group)
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}

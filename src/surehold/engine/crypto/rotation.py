@@ -18,19 +18,19 @@ from surehold.errors import ConflictError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Engine
+    from surehold.engine.commit import Face
 
 _TRIES = 16
 
 
-def rotate_keys(engine: Engine, name_or_run_id: str | None) -> Steps[int]:
+def rotate_keys(face: Face, name_or_run_id: str | None) -> Steps[int]:
     """Bring one run, the runs of a name, or all under the key that encrypts now.
 
     Gives how many runs had to be changed. Interrupted anywhere, it leaves every run readable, by
     the old key or the new, and another call continues. A run whose key is missing is left as it
     is, and reported when all others are done.
     """
-    keys = engine.reader.sealer.keys
+    keys = face.reader.sealer.keys
     if keys is None:
         raise UsageError(
             "there is no key to rotate to",
@@ -38,23 +38,23 @@ def rotate_keys(engine: Engine, name_or_run_id: str | None) -> Steps[int]:
         )
     if name_or_run_id is not None:
         check_run_id(name_or_run_id, "name_or_run_id")
-    runs: list[RunInfo] = yield Work(lambda: engine.reader.known_runs(name_or_run_id))
+    runs: list[RunInfo] = yield Work(lambda: face.reader.known_runs(name_or_run_id))
     changed = 0
     failure: SureholdError | None = None
     for run in runs:
         try:
-            changed += yield from _rotate(engine, keys, run.run_id)
+            changed += yield from _rotate(face, keys, run.run_id)
         except SureholdError as error:
             failure = failure or error
     if changed:
-        yield Work(engine.storage.compact)
+        yield Work(face.storage.compact)
     if failure is not None:
         raise failure
     return changed
 
 
-def _rotate(engine: Engine, keys: Keys, run_id: str) -> Steps[bool]:
-    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
+def _rotate(face: Face, keys: Keys, run_id: str) -> Steps[bool]:
+    notes: list[Record] = yield Work(lambda: list(key_notes(face.storage, run_id)))
     if not notes:
         return False
     newest = read_note(notes[0].body, run_id)
@@ -65,32 +65,32 @@ def _rotate(engine: Engine, keys: Keys, run_id: str) -> Steps[bool]:
     if not old:
         return False
     added = () if wrapped is None else (Note(kind="key", content=wrapped),)
-    yield from _replace(engine, run_id, old, added, {})
+    yield from _replace(face, run_id, old, added, {})
     return True
 
 
-def shred_run(engine: Engine, run_id: str) -> Steps[bool]:
+def shred_run(face: Face, run_id: str) -> Steps[bool]:
     """Erase a run's key, so that its states cannot be read by anyone any more.
 
     Gives False if that was done before. Headers, metadata and tags stay.
     """
-    run = yield Work(lambda: engine.reader.run(check_run_id(run_id)))
+    run = yield Work(lambda: face.reader.run(check_run_id(run_id)))
     if run is None:
         raise no_run(run_id)
-    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
+    notes: list[Record] = yield Work(lambda: list(key_notes(face.storage, run_id)))
     if not notes:
-        if (yield Work(lambda: any(shredding(engine.storage, run_id)))):
+        if (yield Work(lambda: any(shredding(face.storage, run_id)))):
             return False
         raise UsageError(
             f"run {run_id!r} is not encrypted", hint="delete_run removes it", run_id=run_id
         )
-    yield from _replace(engine, run_id, notes, (), SHREDDED)
-    yield Work(engine.storage.compact)
+    yield from _replace(face, run_id, notes, (), SHREDDED)
+    yield Work(face.storage.compact)
     return True
 
 
 def _replace(
-    engine: Engine,
+    face: Face,
     run_id: str,
     old: Sequence[Record],
     added: Iterable[Note],
@@ -102,19 +102,19 @@ def _replace(
         for record in reversed(old)
     ]
     prune = Note(kind="prune", content={"erased": erased}, metadata=metadata)
-    yield from _append(engine, Request(run_id=run_id, notes=(*added, prune)))
+    yield from _append(face, Request(run_id=run_id, notes=(*added, prune)))
     seqs = [record.header.seq for record in old]
 
     def erase() -> None:
-        engine.storage.delete(run_id, erase=seqs)
-        engine.journal.invalidate(run_id)
-        engine.reader.sealer.forget_key(run_id)
-        engine.reader.forget_states()
+        face.storage.delete(run_id, erase=seqs)
+        face.journal.invalidate(run_id)
+        face.reader.sealer.forget_key(run_id)
+        face.reader.forget_states()
 
     yield Work(erase)
 
 
-def _append(engine: Engine, request: Request) -> Steps[None]:
+def _append(face: Face, request: Request) -> Steps[None]:
     """Append notes, whatever else is written to the run meanwhile."""
     for tries_left in reversed(range(_TRIES)):
         outcome: Outcome = yield Commit(request)
@@ -123,4 +123,4 @@ def _append(engine: Engine, request: Request) -> Steps[None]:
         if not isinstance(outcome.error, ConflictError) or not tries_left:
             raise outcome.error
         # Keys do not depend on what a run's states are: its new head will do.
-        engine.journal.invalidate(request.run_id)
+        face.journal.invalidate(request.run_id)

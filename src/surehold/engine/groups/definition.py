@@ -84,7 +84,7 @@ class Group(Closing):
         chosen = _common_manager(given, storage)
         self._owns = not isinstance(chosen, Manager)
         if isinstance(chosen, Manager) and not isinstance(chosen, CheckpointManager):
-            chosen = CheckpointManager.beside(chosen)
+            chosen = CheckpointManager.of(chosen.face)
         self.manager = manager_for(chosen)
         self._run_id = run_id_of(self.name)
         self._settle()
@@ -278,7 +278,7 @@ class Group(Closing):
             draft = msgspec.structs.replace(draft_of(record), id=record_id)
             try:
                 made = self.manager.perform(
-                    save_together(self.manager.engine, requests, draft, note, epoch)
+                    save_together(self.manager.face, requests, draft, note, epoch)
                 )
             except ConflictError:
                 if given:
@@ -290,7 +290,7 @@ class Group(Closing):
 
     def _saving(self, state: Saveable) -> tuple[Request, str]:
         if isinstance(state, AgentState):
-            self.manager.engine.agent_runs.join(state)
+            self.manager.face.agent_runs.join(state)
         draft = draft_of(state)
         checkpoint_id = draft.id or new_id(time.time_ns(), os.urandom(8))
         request = Request(
@@ -344,7 +344,7 @@ class Group(Closing):
     def _take_back(self) -> None:
         for run_id, header in self._half_taken():
             self.manager.storage.delete(run_id, hide=[header.seq])
-            self.manager.engine.journal.invalidate(run_id)
+            self.manager.face.journal.invalidate(run_id)
             self.manager.retention.forget(run_id, header.name)
 
     def _half_taken(self) -> Iterator[tuple[str, Header]]:

@@ -1,5 +1,7 @@
 from surehold.engine.journal.append import Journal as Journal
+from surehold.engine.journal.append import Sent as Sent
 from surehold.engine.journal.append import checkpoint_body as checkpoint_body
+from surehold.engine.journal.append import commit as commit
 from surehold.engine.journal.body import Body as Body
 from surehold.engine.journal.body import read_body as read_body
 from surehold.engine.journal.body import read_written as read_written

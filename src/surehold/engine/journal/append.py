@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -48,8 +48,10 @@ _TRIES = 64
 
 
 class _Group(msgspec.Struct):
-    """Requests on their way into one append."""
+    """Requests of one journal on their way into an append."""
 
+    requests: list[Request] = []
+    outcomes: list[Outcome] = []
     together: bool = False
     """All of them are stored, or none."""
     batches: list[Batch] = []
@@ -61,6 +63,10 @@ class _Group(msgspec.Struct):
     """The runs that a keyframe of their own scope is written to."""
     before: dict[str, Cursor] = {}
     """The cursors as they were, by run."""
+
+
+Sent: TypeAlias = "tuple[Journal, Request]"
+"""A request, and the journal that seals it."""
 
 
 class _Content(msgspec.Struct):
@@ -85,7 +91,7 @@ class _Content(msgspec.Struct):
 
 
 class Journal:
-    """Seals what is to be written and appends it, many runs in one commit."""
+    """One writer's view of the runs of a storage: seals what is to be written to them."""
 
     def __init__(
         self,
@@ -105,61 +111,72 @@ class Journal:
         """The newest checkpoint that was saved or loaded here, by run and scope."""
         self._unconfirmed = UnconfirmedAppends(storage)
         self._most_deltas = _MOST_WITH_COPIES if storage.redundancy else _MOST_DELTAS
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
 
     def renew_lock(self) -> None:
         """Start with a free lock and nothing remembered, in the child of a fork."""
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._cursors.clear()
 
-    def commit(self, requests: Sequence[Request], *, together: bool = False) -> list[Outcome]:
-        """Carry out the requests in one append; each succeeds or fails alone.
+    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Carry out requests of this journal alone: see `commit`."""
+        return commit([(self, request) for request in requests])
 
-        With *together* all succeed or none: where the storage is not `Atomic`, what it stored is
-        hidden again. A `StorageError` is raised: nothing was acknowledged, and all may be tried
-        again.
+    def commit_together(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Carry out all requests or none, in one append.
+
+        Where the storage is not `Atomic`, what it stored is hidden again if something is refused.
         """
-        with self._lock:
-            group = _Group(together=together)
-            outcomes: list[Outcome] = []
+        with self.lock:
+            group = _Group(together=True)
             try:
-                for owner, request in enumerate(requests):
-                    if together:
-                        self._pass_notes(request)
-                    outcomes.append(self._prepare(request, group, owner))
-                if together:
-                    refused = self._append_together(group, outcomes)
-                    if refused is not None:
-                        for request in requests:
-                            self.invalidate(request.run_id)
-                        return [Outcome(error=refused) for _ in requests]
-                elif group.batches:
-                    results = self.storage.append(group.batches)
-                    group.unsent.clear()
-                    for run_id in group.keyframes:
-                        self.reader.forget_damage(run_id)
-                    if any(results):
-                        for owner, conflict in zip(group.owners, results, strict=True):
-                            if conflict is not None:
-                                outcomes[owner] = self._settle(requests[owner], conflict, group)
-                    for batch in group.batches:
-                        cursor = self._cursors.get(batch.run_id)
-                        if cursor is not None:
-                            cursor.stored = cursor.seq
-                for request, outcome in zip(requests, outcomes, strict=True):
-                    draft = request.draft
-                    if draft is not None and outcome.error is None and outcome.header is not None:
-                        draft.lineage.checkpoint_id = outcome.header.id
-                        self._know(outcome.header)
-                        if draft.on_stored is not None:
-                            draft.on_stored()
-            except BaseException:
-                # Prepared records may not be stored, or be stored without anyone knowing it.
-                self._unconfirmed.remember(group.batches)
                 for request in requests:
-                    self.invalidate(request.run_id)
+                    self._pass_notes(request)
+                    self.prepare(request, group)
+                refused = self._append_together(group)
+                if refused is not None:
+                    for request in requests:
+                        self.invalidate(request.run_id)
+                    return [Outcome(error=refused) for _ in requests]
+                self.complete(group)
+            except BaseException:
+                self.abandon(group)
                 raise
-            return outcomes
+            return group.outcomes
+
+    def settle(self, group: _Group, results: Sequence[ConflictError | None]) -> None:
+        """Try the requests of *group* again whose batches were refused."""
+        with self.lock:
+            for owner, conflict in zip(group.owners, results, strict=True):
+                if conflict is not None:
+                    group.outcomes[owner] = self._settle(group.requests[owner], conflict, group)
+
+    def complete(self, group: _Group) -> None:
+        """Take in that the batches of *group* are stored, and tell its drafts."""
+        with self.lock:
+            for run_id in group.keyframes:
+                self.reader.forget_damage(run_id)
+            for batch in group.batches:
+                cursor = self._cursors.get(batch.run_id)
+                if cursor is not None:
+                    cursor.stored = cursor.seq
+            for request, outcome in zip(group.requests, group.outcomes, strict=True):
+                draft, header = request.draft, outcome.header
+                if draft is not None and outcome.error is None and header is not None:
+                    draft.lineage.checkpoint_id = header.id
+                    self._known[header.run_id, header.scope] = header.id
+                    self._known.move_to_end((header.run_id, header.scope))
+                    if draft.on_stored is not None:
+                        draft.on_stored()
+            while len(self._known) > _RUNS_REMEMBERED:
+                self._known.popitem(last=False)
+
+    def abandon(self, group: _Group) -> None:
+        """Forget what was prepared: it may not be stored, or without anyone knowing it."""
+        with self.lock:
+            self._unconfirmed.remember(group.batches)
+            for request in group.requests:
+                self.invalidate(request.run_id)
 
     def _pass_notes(self, request: Request) -> None:
         """Move the cursor to the run's head, if others have only appended notes since.
@@ -170,9 +187,9 @@ class Journal:
         if request.draft is not None and cursor is not None and cursor.conflict is None:
             self._move(request, _moved_on(request.run_id, cursor.seq, cursor.seq))
 
-    def _append_together(self, group: _Group, outcomes: list[Outcome]) -> SureholdError | None:
+    def _append_together(self, group: _Group) -> SureholdError | None:
         """Append all that was prepared, or nothing; gives what stood in the way."""
-        for outcome in outcomes:
+        for outcome in group.outcomes:
             if outcome.error is not None:
                 return outcome.error
         if isinstance(self.storage, Atomic):
@@ -233,7 +250,7 @@ class Journal:
                 break
             at_head = False
             group = _Group()
-            outcome = self._prepare(request, group, 0)
+            outcome = self.prepare(request, group)
             if not group.batches:
                 return outcome
             sent += group.batches
@@ -312,9 +329,15 @@ class Journal:
         cursor.seq, cursor.digest = run.seq, run.digest
         return True
 
-    def _prepare(self, request: Request, group: _Group, owner: int) -> Outcome:
-        """Seal what *request* asks for on the run's head, and add its batches to *group*."""
+    def prepare(self, request: Request, group: _Group) -> Outcome:
+        """Seal what *request* asks for on the run's head, and add its batches to *group*.
+
+        The caller has the lock.
+        """
+        owner = len(group.requests)
+        group.requests.append(request)
         outcome = Outcome()
+        group.outcomes.append(outcome)
         records: list[Record] = []
         hide: dict[str, list[int]] = {}
         run_id = request.run_id
@@ -352,17 +375,19 @@ class Journal:
                 cursor.bases = {s: base for s, base in kept if base.key_seq not in request.erases}
         except (SureholdError, RuntimeError) as error:
             self.invalidate(run_id, unless_conflict=True)
+            outcome.header = None
             if isinstance(error, SureholdError):
-                return Outcome(error=error)
+                outcome.error = error
+                return outcome
             if type(error) is not RuntimeError:
                 raise
-            changed = EncodeError(
+            outcome.error = EncodeError(
                 f"run {run_id!r}: a value changed while it was saved: {error}",
                 hint="change values on the thread that saves them, or save a copy",
                 run_id=run_id,
             )
-            changed.__cause__ = error
-            return Outcome(error=changed)
+            outcome.error.__cause__ = error
+            return outcome
         if not records:
             return outcome
         outcome.written = tuple([record.header for record in records])
@@ -589,13 +614,6 @@ class Journal:
             self._cursors.popitem(last=False)
         return cursor
 
-    def _know(self, header: Header) -> None:
-        key = header.run_id, header.scope
-        self._known[key] = header.id
-        self._known.move_to_end(key)
-        if len(self._known) > _RUNS_REMEMBERED:
-            self._known.popitem(last=False)
-
     def resume_from(
         self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None
     ) -> None:
@@ -605,7 +623,7 @@ class Journal:
         it was the newest: if someone has saved since, the next save is a conflict. Without it the
         next save is a branch, whatever has been saved since.
         """
-        with self._lock:
+        with self.lock:
             try:
                 run = run or self.reader.run(loaded.header.run_id)
             except CorruptError:
@@ -617,7 +635,7 @@ class Journal:
             if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
                 cursor = self._remember(run.run_id, Cursor(run.seq, run.digest, run.name, {}))
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
-            self._know(loaded.header)
+            self._known[run.run_id, loaded.header.scope] = loaded.header.id
 
     def base_of(self, run_id: str) -> DeltaBase | None:
         """The checkpoint that was saved or loaded last, of the run itself, if it is known."""
@@ -631,7 +649,7 @@ class Journal:
 
     def end_scopes(self, run_id: str, scopes: Iterable[str]) -> None:
         """Forget the last checkpoints of scopes that have ended."""
-        with self._lock:
+        with self.lock:
             cursor = self._cursors.get(run_id)
             if cursor is not None:
                 for scope in scopes:
@@ -639,18 +657,51 @@ class Journal:
 
     def invalidate_all(self) -> None:
         """Look every run up in the storage again before its next save."""
-        with self._lock:
+        with self.lock:
             for run_id in [*self._cursors]:
                 self.invalidate(run_id)
 
     def invalidate(self, run_id: str, *, unless_conflict: bool = False) -> None:
         """Look the run up in the storage again before its next save."""
-        with self._lock:
+        with self.lock:
             cursor = self._cursors.get(run_id)
             if cursor is None or (unless_conflict and cursor.conflict is not None):
                 return
             del self._cursors[run_id]
             self._sealer.forget_key(run_id)
+
+
+def commit(sent: Sequence[Sent]) -> list[Outcome]:
+    """Carry out requests of journals of one storage in one append, each alone.
+
+    The journals' locks are free while the storage works. The caller sees to it that no run of a
+    journal is in two commits at once. A `StorageError` is raised: nothing was acknowledged, and
+    all may be tried again.
+    """
+    groups: dict[Journal, _Group] = {}
+    try:
+        outcomes: list[tuple[_Group, int]] = []
+        for journal, request in sent:
+            group = groups.get(journal)
+            if group is None:
+                groups[journal] = group = _Group()
+            outcomes.append((group, len(group.outcomes)))
+            with journal.lock:
+                journal.prepare(request, group)
+        batches = [batch for group in groups.values() for batch in group.batches]
+        if batches:
+            results = iter(sent[0][0].storage.append(batches))
+            for journal, group in groups.items():
+                its = [next(results) for _ in group.batches]
+                if any(its):
+                    journal.settle(group, its)
+        for journal, group in groups.items():
+            journal.complete(group)
+    except BaseException:
+        for journal, group in groups.items():
+            journal.abandon(group)
+        raise
+    return [group.outcomes[number] for group, number in outcomes]
 
 
 def checkpoint_body(

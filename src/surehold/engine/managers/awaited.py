@@ -10,7 +10,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from surehold.core.closing import AsyncClosing
 from surehold.core.driving import drive_async
 from surehold.engine import commit as operations
-from surehold.engine.commit import Commit, Fire, Pause, Step, Steps, Work, await_uncancelled
+from surehold.engine.commit import (
+    Commit,
+    Face,
+    Fire,
+    Pause,
+    Step,
+    Steps,
+    Work,
+    Writer,
+    await_uncancelled,
+)
 from surehold.engine.journal import Saveable
 from surehold.engine.managers.blocking import CheckpointManager
 from surehold.engine.managers.setup import Manager
@@ -48,19 +58,24 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
     1
     """
 
+    def _use(self, face: Face) -> None:
+        super()._use(face)
+        self._writer = Writer(face.engine.commits)
+        face.writers.add(self._writer)
+
     async def perform(self, steps: Steps[T]) -> T:
         """See `CheckpointManager.perform`."""
         return await drive_async(steps, self._do)
 
     async def _do(self, step: Step) -> Any:
         if type(step) is Commit:
-            return await await_uncancelled(self._writer.commit(step.request))
+            return await await_uncancelled(self._writer.commit(self.face.journal, step.request))
         if type(step) is Work:
             return await await_uncancelled(self._writer.call(step.call))
         if type(step) is Pause:
             return await asyncio.sleep(step.seconds)
-        assert type(step) is Fire and self.engine.hooks is not None
-        return await self.engine.hooks.trigger(step.event, step.agent_id, step.data)
+        assert type(step) is Fire and self.face.hooks is not None
+        return await self.face.hooks.trigger(step.event, step.agent_id, step.data)
 
     save_checkpoint = _awaited(CheckpointManager.save_checkpoint)
     save_draft = _awaited(CheckpointManager.save_draft)
@@ -104,8 +119,8 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
     ) -> Saveable | dict[str, Any]:
         """See `CheckpointManager.load_checkpoint`."""
         if keys is not None:
-            return await self.perform(operations.load.load_values(self.engine, checkpoint_id, keys))
-        return await self.perform(operations.load.load(self.engine, checkpoint_id))
+            return await self.perform(operations.load.load_values(self.face, checkpoint_id, keys))
+        return await self.perform(operations.load.load(self.face, checkpoint_id))
 
     def flush(self) -> None:
         """Send what the running loop has asked for so far, before its turn ends."""

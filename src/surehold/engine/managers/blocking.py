@@ -53,7 +53,7 @@ class CheckpointManager(Manager, Closing):
             while True:
                 try:
                     if type(step) is Commit:
-                        result = self._group_commit.commit(step.request)
+                        result = self.face.engine.commits.commit(self.face.journal, step.request)
                     else:
                         result = self._do(step)
                 except Exception as error:
@@ -68,8 +68,8 @@ class CheckpointManager(Manager, Closing):
             return step.call()
         if type(step) is Pause:
             return time.sleep(step.seconds)
-        assert type(step) is Fire and self.engine.hooks is not None
-        return self.engine.hooks.fire(step.event, step.agent_id, step.data)
+        assert type(step) is Fire and self.face.hooks is not None
+        return self.face.hooks.fire(step.event, step.agent_id, step.data)
 
     # Each method returns what it performs: `AsyncCheckpointManager` awaits the same.
 
@@ -79,7 +79,7 @@ class CheckpointManager(Manager, Closing):
         A state that says nothing new is not written again, and the id of the checkpoint that
         said it is returned, unless *force* is given.
         """
-        return self.perform(operations.save_state(self.engine, state, force=force))
+        return self.perform(operations.save_state(self.face, state, force=force))
 
     def save_draft(
         self,
@@ -94,7 +94,7 @@ class CheckpointManager(Manager, Closing):
         For those who keep a state of their own kind. *epoch* is that of the lease of whoever
         holds the run. Returns the checkpoint's id.
         """
-        steps = operations.save_draft(self.engine, draft, force=force, notes=notes, epoch=epoch)
+        steps = operations.save_draft(self.face, draft, force=force, notes=notes, epoch=epoch)
         return self.perform(_id_of(steps))
 
     def append_notes(
@@ -110,7 +110,7 @@ class CheckpointManager(Manager, Closing):
         With *head*, only if that is the run's newest record, else a `ConflictError`. *epoch* is
         that of the lease of whoever holds the run.
         """
-        return self.perform(operations.append_notes(self.engine, run_id, notes, head, epoch))
+        return self.perform(operations.append_notes(self.face, run_id, notes, head, epoch))
 
     @overload
     def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...
@@ -126,23 +126,23 @@ class CheckpointManager(Manager, Closing):
         With *keys*, only these values of it, as a dict; the rest is not decoded.
         """
         if keys is not None:
-            return self.perform(operations.load.load_values(self.engine, checkpoint_id, keys))
-        return self.perform(operations.load.load(self.engine, checkpoint_id))
+            return self.perform(operations.load.load_values(self.face, checkpoint_id, keys))
+        return self.perform(operations.load.load(self.face, checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:
         """The newest state of that run, or of the newest unfinished run of that name.
 
         None if there is nothing to resume.
         """
-        return self.perform(operations.load.resume(self.engine, name_or_run_id))
+        return self.perform(operations.load.resume(self.face, name_or_run_id))
 
     def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """The metadata of the checkpoint that `resume_from_latest` would load."""
-        return self.perform(operations.read.latest(self.engine, name_or_run_id))
+        return self.perform(operations.read.latest(self.face, name_or_run_id))
 
     def exists(self, checkpoint_id: str) -> bool:
         """Return True if there is a checkpoint with exactly this id."""
-        return self.perform(operations.read.exists(self.engine, checkpoint_id))
+        return self.perform(operations.read.exists(self.face, checkpoint_id))
 
     def list_checkpoints(
         self,
@@ -161,7 +161,7 @@ class CheckpointManager(Manager, Closing):
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
         return self.perform(
             operations.read.checkpoints(
-                self.engine,
+                self.face,
                 name_or_run_id,
                 RecordQuery(
                     scope=scope,
@@ -188,35 +188,35 @@ class CheckpointManager(Manager, Closing):
 
         *change* may make something else of what the new run begins with.
         """
-        return self.perform(operations.load.fork(self.engine, checkpoint_id, run_id, change))
+        return self.perform(operations.load.fork(self.face, checkpoint_id, run_id, change))
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""
-        return self.perform(operations.read.tree(self.engine, name_or_run_id))
+        return self.perform(operations.read.tree(self.face, name_or_run_id))
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """The changes from the state of checkpoint *a* to that of *b*."""
-        return self.perform(operations.read.diff(self.engine, a, b))
+        return self.perform(operations.read.diff(self.face, a, b))
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """The checkpoints of a run, oldest first, each with what it changed and its state."""
-        return self.perform(operations.read.history(self.engine, name_or_run_id, scope))
+        return self.perform(operations.read.history(self.face, name_or_run_id, scope))
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
         """The checkpoint that last wrote *path* (``plan`` or ``/plan/0/status``)."""
-        return self.perform(operations.read.blame(self.engine, name_or_run_id, path, scope))
+        return self.perform(operations.read.blame(self.face, name_or_run_id, path, scope))
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint. Those built on it can still be loaded."""
-        return self.perform(operations.delete.delete_checkpoint(self.engine, checkpoint_id))
+        return self.perform(operations.delete.delete_checkpoint(self.face, checkpoint_id))
 
     def delete_run(self, run_id: str) -> int:
         """Remove a run with all its records; returns how many there were."""
-        return self.perform(operations.delete.delete_run(self.engine, run_id))
+        return self.perform(operations.delete.delete_run(self.face, run_id))
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute all digests of a run, the runs of a name, or all; a verdict for each."""
-        return self.perform(operations.read.verify(self.engine, name_or_run_id))
+        return self.perform(operations.read.verify(self.face, name_or_run_id))
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """Put aside what is damaged in a run, or in all of them and in the medium itself.
@@ -225,27 +225,27 @@ class CheckpointManager(Manager, Closing):
         of it; afterwards `verify` finds nothing wrong. The report names each thing that was done;
         with *dry_run*, that would be.
         """
-        return self.perform(operations.read.repair(self.engine, run_id, dry_run=dry_run))
+        return self.perform(operations.read.repair(self.face, run_id, dry_run=dry_run))
 
     def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """Apply the retention rules now and free the space; returns how many went."""
-        return self.perform(operations.delete.cleanup(self.engine, name_or_run_id))
+        return self.perform(operations.delete.cleanup(self.face, name_or_run_id))
 
     def pin(self, checkpoint_id: str) -> str:
         """Keep a checkpoint whatever the retention rules say."""
-        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "pin", True))
+        return self.perform(operations.delete.mark(self.face, checkpoint_id, "pin", True))
 
     def unpin(self, checkpoint_id: str) -> str:
         """Let the retention rules decide about a checkpoint again."""
-        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "pin", False))
+        return self.perform(operations.delete.mark(self.face, checkpoint_id, "pin", False))
 
     def release(self, checkpoint_id: str) -> str:
         """Let go of a checkpoint that was to be kept until released."""
-        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "release", True))
+        return self.perform(operations.delete.mark(self.face, checkpoint_id, "release", True))
 
     def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """Give a checkpoint tags, or take some away."""
-        return self.perform(operations.delete.tag(self.engine, checkpoint_id, tags, remove))
+        return self.perform(operations.delete.tag(self.face, checkpoint_id, tags, remove))
 
     def export_run(
         self,
@@ -266,7 +266,7 @@ class CheckpointManager(Manager, Closing):
         """
         return self.perform(
             transfer.runs.export_run(
-                self.engine,
+                self.face,
                 run_id,
                 path,
                 redact=redact,
@@ -293,7 +293,7 @@ class CheckpointManager(Manager, Closing):
         """
         return self.perform(
             transfer.runs.import_run(
-                self.engine, path, run_id, encryption_key=encryption_key, limits=limits
+                self.face, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
 
@@ -303,7 +303,7 @@ class CheckpointManager(Manager, Closing):
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
         be called again. A copy that differs is a `ConflictError` with the `.seq`.
         """
-        return self.perform(transfer.runs.copy_run(self.engine, run_id, to))
+        return self.perform(transfer.runs.copy_run(self.face, run_id, to))
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
@@ -311,7 +311,7 @@ class CheckpointManager(Manager, Closing):
         In an array each checkpoint has its ``changes``, and the newest its whole state too.
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
-        return self.perform(transfer.runs.export_json(self.engine, run_or_checkpoint_id, style))
+        return self.perform(transfer.runs.export_json(self.face, run_or_checkpoint_id, style))
 
     def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """Bring runs that an old key encrypted under the one of now; returns how many.
@@ -319,7 +319,7 @@ class CheckpointManager(Manager, Closing):
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
         processes that hold a run continue it.
         """
-        return self.perform(crypto.rotation.rotate_keys(self.engine, name_or_run_id))
+        return self.perform(crypto.rotation.rotate_keys(self.face, name_or_run_id))
 
     def encrypt_runs(
         self,
@@ -332,14 +332,14 @@ class CheckpointManager(Manager, Closing):
         Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
         be interrupted and called again with the same *scratch*.
         """
-        return self.perform(transfer.encrypt_runs(self.engine, name_or_run_id, Path(scratch)))
+        return self.perform(transfer.encrypt_runs(self.face, name_or_run_id, Path(scratch)))
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.
 
         Returns False if that was done before. A process that has the run open still knows the key.
         """
-        return self.perform(crypto.rotation.shred_run(self.engine, run_id))
+        return self.perform(crypto.rotation.shred_run(self.face, run_id))
 
     def close(self) -> None:
         """Close the storage, if it was opened by this manager."""

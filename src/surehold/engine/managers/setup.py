@@ -1,22 +1,20 @@
-"""The base of both managers: an engine, made from options."""
+"""The base of both managers: a face of a storage's engine, made from options."""
 
 from __future__ import annotations
 
 import copy
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from surehold.core.policy import Triggers, check_above_zero
-from surehold.engine.commit import Engine, GroupCommit, OnSaveFailure, Writer
+from surehold.engine.commit import Face, OnSaveFailure, RunSettings
 from surehold.engine.crypto import load_keys
 from surehold.engine.journal import Saveable
 from surehold.engine.repair import OnCorrupt
 from surehold.errors import UsageError
-from surehold.forks import register_at_fork
 from surehold.storage.base import Storage, default_address, open_storage
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Manager:
-    """An engine over one storage, and what both managers tell about it."""
+    """A face of a storage's engine, and what both managers tell about it."""
 
     def __init__(
         self,
@@ -50,60 +48,46 @@ class Manager:
         rules = _rules(retention_count, retention)
         check_above_zero(every=every, every_seconds=every_seconds)
         triggers = Triggers(frequency=every, interval=every_seconds)
-        keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
-        engine = Engine(
-            open_storage(storage),
+        settings = RunSettings(
             hooks=hook_manager,
             triggers=triggers,
             rules=rules,
-            keys=keys,
+            keys=load_keys(encryption_key, environ=os.environ, old_keys=old_keys),
             on_save_failure=on_save_failure,
             on_corrupt=on_corrupt,
             clock=clock,
         )
-        self._use(engine, GroupCommit(engine.journal))
+        self._use(Face(open_storage(storage), settings))
 
-    def _use(self, engine: Engine, group_commit: GroupCommit) -> None:
-        self.engine = engine
+    def _use(self, face: Face) -> None:
+        self.face = face
         """For operations of one's own: see `perform`."""
-        self.storage = engine.storage
-        self.reader = engine.reader
+        self.settings = face.settings
+        """The hooks, keys and rules."""
+        self.storage = face.storage
+        self.reader = face.reader
         """Finds runs and checkpoints and opens them: blocking, without hooks or metrics."""
-        self.retention = engine.retention
+        self.retention = face.retention
         """Applies the retention rules, and knows pins, releases and tags."""
-        self.triggers = engine.triggers
+        self.triggers = face.settings.triggers
         """The rules that `should_checkpoint` asks."""
-        self.hook_manager = engine.hooks
+        self.hook_manager = face.hooks
         """The registered hooks."""
-        self.metrics = engine.metrics
+        self.metrics = face.metrics
         """Counts and times of what this manager did."""
-        self._group_commit = group_commit
-        self._writer = Writer(engine.journal)
-        _managers.add(self)
 
     @classmethod
-    def beside(cls, manager: Manager) -> Self:
-        """Make a manager over the engine of another; closing it leaves that open."""
+    def of(cls, face: Face) -> Self:
+        """Make a manager of a face that others may have too; closing it closes no storage."""
         made = cls.__new__(cls)
         made._owns_storage = False
-        made._use(manager.engine, manager._group_commit)
+        made._use(face)
         return made
 
     @classmethod
-    def like(
-        cls, manager: Manager | None, storage: Storage, hooks: HookManager | None = None
-    ) -> Self:
-        """Make a manager over *storage* with the hooks, keys and rules of another.
-
-        *hooks* are for one that has none of its own. Closing it leaves the storage open.
-        """
-        if manager is None:
-            return cls(storage, hook_manager=hooks)
-        made = cls.__new__(cls)
-        made._owns_storage = False
-        engine = manager.engine.over(storage, hooks)
-        made._use(engine, GroupCommit(engine.journal))
-        return made
+    def on(cls, storage: Storage, settings: RunSettings) -> Self:
+        """Make a manager on *storage* with these settings; closing it closes no storage."""
+        return cls.of(Face(storage, settings))
 
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None
@@ -113,13 +97,13 @@ class Manager:
         Seconds are monotonic and compared only with each other. The first call does not fire by
         itself; what was saved before a resume counts.
         """
-        return self.engine.should_checkpoint(name_or_run_id, current_step, current_time)
+        return self.face.should_checkpoint(name_or_run_id, current_step, current_time)
 
     def create_snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
         """A copy of *state* as it is now, with a summary. It is not stored."""
         from surehold.core.state import StateSnapshot
 
-        return StateSnapshot(copy.deepcopy(state), self.engine.clock(), reason)
+        return StateSnapshot(copy.deepcopy(state), self.settings.clock(), reason)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {type(self.storage).__name__}>"
@@ -137,17 +121,3 @@ def _rules(count: int | None, rules: Rules | None) -> Rules | None:
             raise UsageError(f"retention is {rules!r}", hint="give Rules(keep_last=20), or others")
         return rules
     return Rules(keep_last=count, group_by="name")
-
-
-_managers: weakref.WeakSet[Manager] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    """Start with free locks in the child of a fork, whose other threads are gone."""
-    for manager in [*_managers]:
-        manager.engine.renew_locks()
-        manager._group_commit.renew()
-        manager._writer.renew()
-
-
-register_at_fork(after_in_child=_renew_after_fork)

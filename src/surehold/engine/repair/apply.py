@@ -22,7 +22,7 @@ from surehold.errors import ConflictError, CorruptError, NotFoundError, UsageErr
 from surehold.storage.base import Batch, Leasing, Repairable, owner_is_dead
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Engine
+    from surehold.engine.commit import Face
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -77,18 +77,14 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
 class Repairer:
     """Repairs the runs of one storage, when asked or when one is found damaged."""
 
-    def __init__(
-        self, engine: Engine, on_corrupt: OnCorrupt, clock: Callable[[], datetime]
-    ) -> None:
-        if on_corrupt not in ("fail", "fallback"):
-            raise UsageError(f"on_corrupt is {on_corrupt!r}", hint="'fail' or 'fallback'")
-        self._engine = engine
-        self._storage = engine.storage
+    def __init__(self, face: Face, on_corrupt: OnCorrupt, clock: Callable[[], datetime]) -> None:
+        self._face = face
+        self._storage = face.storage
         self._clock = clock
         self.untold: list[dict[str, Any]] = []
         """Events that hooks have not been called with yet."""
         if on_corrupt == "fallback":
-            engine.reader.recover = self.recover
+            face.reader.recover = self.recover
 
     def repair(self, run_id: str | None, *, dry_run: bool) -> RepairReport:
         """Repair one run, or the medium and all runs."""
@@ -97,8 +93,8 @@ class Repairer:
         if run_id is None:
             medium = storage.check_medium(repair=not dry_run)
             if medium and not dry_run:
-                self._engine.journal.invalidate_all()
-                self._engine.retention.forget_all()
+                self._face.journal.invalidate_all()
+                self._face.retention.forget_all()
         runs: list[RunRepair] = []
         try:
             for one in storage.known_runs() if run_id is None else [run_id]:
@@ -179,8 +175,8 @@ class Repairer:
             refused = self._storage.append([batch])[0]
             if refused is not None:
                 raise refused
-        self._engine.journal.invalidate(run_id)
-        self._engine.retention.forget_all()
+        self._face.journal.invalidate(run_id)
+        self._face.retention.forget_all()
         return _summary(plan, kept)
 
     def _check_free(self, run_id: str) -> None:
@@ -192,7 +188,7 @@ class Repairer:
         check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
 
     def _epoch(self, run_id: str) -> int | None:
-        return self._engine.reader.held.get(run_id)
+        return self._face.reader.held.get(run_id)
 
     def _note(self, plan: RepairPlan) -> tuple[Record, ...]:
         """Return the note about the damage, which follows the kept records."""
@@ -221,7 +217,7 @@ class Repairer:
 
     def _report(self, done: RunRepair) -> None:
         for _ in done.problems:
-            self._engine.metrics.integrity_error()
+            self._face.metrics.integrity_error()
         logger.warning(
             "run %s was damaged: %s; %s",
             done.run_id,

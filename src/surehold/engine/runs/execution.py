@@ -53,7 +53,7 @@ class Session:
         self.door = door
         """What executes the run; None before that is known."""
         self._alone = alone
-        self._blocking = CheckpointManager.beside(manager)
+        self._blocking = CheckpointManager.of(manager.face)
         self.run_id = run_id
         self.ledger = Ledger(self._append, self._append_now)
         self.floor = 0
@@ -71,7 +71,7 @@ class Session:
         """The nested scopes of steps that are still open."""
         self.lost: SureholdError | None = None
         """The error with which this process lost the lease."""
-        self._journal = manager.engine.journal
+        self._journal = manager.face.journal
         self._reader = manager.reader
         self._held = RunLease(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None

@@ -78,16 +78,12 @@ class RunLease:
         self._on_lost = on_lost
         self._lease: Lease | None = None
         self._taken: TakenRun | None = None
-        self._epoch: int | None = None
+        self.epoch: int | None = None
+        """The number of times the run was taken, this one included; None without leases."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._grant: GrantedLease | None = None
         self.lost: SureholdError | None = None
-
-    @property
-    def epoch(self) -> int | None:
-        """The number of times the run was taken, this one included; None without leases."""
-        return self._epoch
 
     def acquire(self) -> RunLease:
         """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
@@ -150,7 +146,7 @@ class RunLease:
                 abandon(lease)
 
     def _use(self, lease: Lease) -> None:
-        self._lease, self._epoch = lease, lease.epoch
+        self._lease, self.epoch = lease, lease.epoch
         _in_use.add((lease.run_id, lease.epoch))
         self._journal.invalidate(self._run_id)
         self._journal.reader.held[self._run_id] = lease.epoch

@@ -42,7 +42,7 @@ class OpenRun:
         self.manager = manager_for(storage)
         self.hook_manager = self.manager.hook_manager
         self._owns_manager = self.manager is not storage
-        journal = self.manager.engine.journal
+        journal = self.manager.face.journal
         self._lease = RunLease(journal, run_id, seconds=lease_seconds)
         self._beginning = threading.Lock()
         self._open = False
@@ -64,7 +64,7 @@ class OpenRun:
 
     def stored_head(self) -> int:
         """The newest record of the run that is known to be stored."""
-        return self.manager.engine.journal.stored_head(self.run_id)
+        return self.manager.face.journal.stored_head(self.run_id)
 
     def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`."""
@@ -89,7 +89,7 @@ class OpenRun:
         a `UsageError`.
         """
         manager = self.manager
-        resumed = manager.perform(load.resume_run(manager.engine, self._lease.head_and_newest))
+        resumed = manager.perform(load.resume_run(manager.face, self._lease.head_and_newest))
         if resumed is None:
             return None
         state, tail = resumed
@@ -108,7 +108,7 @@ class OpenRun:
 
     def rollback(self) -> State | None:
         """The state that was saved last, without what the code has changed since."""
-        base = self.manager.engine.journal.base_of(self.run_id)
+        base = self.manager.face.journal.base_of(self.run_id)
         if base is not None:
             texts = {key: base.base.text_of(key) for key in base.base.values}
             loaded = Loaded(base.header, base.form, texts, 0, 0)
@@ -137,7 +137,7 @@ class OpenRun:
                 self.run_id, (note,), head=self._seen, epoch=self._lease.epoch
             )
         except ConflictError:
-            self.manager.engine.journal.invalidate(self.run_id)
+            self.manager.face.journal.invalidate(self.run_id)
             return False
         self.ledger.take((note,))
         return True
@@ -171,7 +171,7 @@ class OpenRun:
         manager = self.manager
         saved = manager.perform(
             save_draft(
-                manager.engine,
+                manager.face,
                 draft,
                 force=force or bool(notes),
                 notes=notes,

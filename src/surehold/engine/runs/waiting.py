@@ -170,7 +170,7 @@ def answer(
             try:
                 _append(manager, run, written)
             except ConflictError:
-                manager.engine.journal.invalidate(run.run_id)
+                manager.face.journal.invalidate(run.run_id)
                 continue  # someone wrote meanwhile, perhaps another answer
             return waiting_of(run.run_id, note)
         raise ConflictError(f"run {run_id!r} is written to all the time", run_id=run_id)
@@ -188,7 +188,7 @@ def _append(manager: CheckpointManager, run: RunInfo, note: Note) -> None:
     told = Note(kind=ANSWERED, content={}, metadata={"in": run.run_id})
     requests = [Request(run_id=run.run_id, notes=(note,), head=run.seq)]
     requests += [Request(run_id=outer, notes=(told,)) for outer in around]
-    manager.perform(append_together(manager.engine, requests))
+    manager.perform(append_together(manager.face, requests))
 
 
 def _queued_around(reader: Reader, run: RunInfo) -> list[str]:

@@ -24,30 +24,30 @@ from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage.base import RunQuery, Storage
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Engine
+    from surehold.engine.commit import Face
 
 _SUFFIX = ".encrypting"
 
 
-def encrypt_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> Steps[list[str]]:
+def encrypt_runs(face: Face, name_or_run_id: str | None, scratch: Path) -> Steps[list[str]]:
     """Encrypt one run, the runs of a name, or all unencrypted ones; return the ids.
 
     A run that another process holds is refused with a `LeaseHeldError`.
     """
-    keys = engine.reader.sealer.keys
+    keys = face.reader.sealer.keys
     if keys is None:
         raise UsageError(
             "there is no key to encrypt with",
             hint="open the manager with encryption_key=, or set SUREHOLD_ENCRYPTION_KEY",
         )
-    pending: list[str] = yield Work(lambda: _clear_runs(engine, name_or_run_id, scratch))
+    pending: list[str] = yield Work(lambda: _clear_runs(face, name_or_run_id, scratch))
     for run_id in pending:
-        yield Work(partial(_encrypt, engine, keys, run_id, scratch))
+        yield Work(partial(_encrypt, face, keys, run_id, scratch))
     return pending
 
 
-def _clear_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> list[str]:
-    storage = engine.storage
+def _clear_runs(face: Face, name_or_run_id: str | None, scratch: Path) -> list[str]:
+    storage = face.storage
     begun = {path: _run_in(path) for path in scratch.glob(f"*{_SUFFIX}")}
     if name_or_run_id is None:
         runs = [run.run_id for run in storage.runs(RunQuery())]
@@ -56,7 +56,7 @@ def _clear_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> li
         runs = [name_or_run_id]
     else:
         check_run_id(name_or_run_id, "name_or_run_id")
-        runs = [run.run_id for run in engine.reader.known_runs(name_or_run_id)]
+        runs = [run.run_id for run in face.reader.known_runs(name_or_run_id)]
     return [run_id for run_id in runs if run_id in begun.values() or is_clear(storage, run_id)]
 
 
@@ -88,10 +88,10 @@ def _check_own(storage: Storage, run_id: str, path: Path) -> None:
     )
 
 
-def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
-    storage, reader = engine.storage, engine.reader
+def _encrypt(face: Face, keys: Keys, run_id: str, scratch: Path) -> None:
+    storage, reader = face.storage, face.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
-    with RunLease(engine.journal, run_id) as lease:
+    with RunLease(face.journal, run_id) as lease:
         run = reader.run(run_id)
         if run is not None and path.exists():
             _check_own(storage, run_id, path)
@@ -105,9 +105,9 @@ def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
             if run is None or is_clear(storage, run_id):
                 storage.delete(run_id)
                 append_whole(storage, run_id, staged)
-        engine.journal.invalidate(run_id)
+        face.journal.invalidate(run_id)
         reader.sealer.forget_key(run_id)
-        engine.retention.forget_all()
+        face.retention.forget_all()
         new = reader.run(run_id)
         verdict = None if new is None else verify_run(reader, new)
         if not verdict:

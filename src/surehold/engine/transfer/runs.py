@@ -1,6 +1,6 @@
 """Export, import and copy of runs: as a file, to another storage, as plain JSON.
 
-A ``.surehold`` file (see `engine.transfer.run_file`) is a storage of one run with all its records,
+A ``.surehold`` file (see `face.transfer.run_file`) is a storage of one run with all its records,
 by default exactly as they were sealed. For redaction or another encryption the records are sealed
 again, and the manifest says so.
 
@@ -59,7 +59,7 @@ from surehold.storage.base import (
 )
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Engine
+    from surehold.engine.commit import Face
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -71,7 +71,7 @@ _TRIES = 20
 
 @blocking
 def export_run(
-    engine: Engine,
+    face: Face,
     run_id: str,
     path: str | os.PathLike[str],
     *,
@@ -86,8 +86,8 @@ def export_run(
     target = Path(path)
     check_free(target, overwrite=overwrite)
     keys = None if encryption_key is None else load_keys(encryption_key, environ={})
-    redaction = None if redact is None else Redaction(redact, engine.reader)
-    return _Export(engine.reader, run_id, redaction, keys, decrypt).write(target, overwrite)
+    redaction = None if redact is None else Redaction(redact, face.reader)
+    return _Export(face.reader, run_id, redaction, keys, decrypt).write(target, overwrite)
 
 
 def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path, *, epoch: int) -> Manifest:
@@ -192,7 +192,7 @@ def _existing(reader: Reader, run_id: str) -> RunInfo:
 
 @blocking
 def import_run(
-    engine: Engine,
+    face: Face,
     path: str | os.PathLike[str],
     run_id: str | None,
     *,
@@ -205,22 +205,22 @@ def import_run(
     """
     if run_id is not None:
         check_run_id(run_id)
-    ours = engine.reader.sealer.keys
+    ours = face.reader.sealer.keys
     theirs = ours if encryption_key is None else load_keys(encryption_key, environ={})
     with open_file(Path(path), limits) as file:
         new_id = file.run.run_id if run_id is None else run_id
-        if engine.reader.run(new_id) is not None:
+        if face.reader.run(new_id) is not None:
             raise _taken(new_id)
         staged = stage(file, theirs, rename=run_id is not None)
     fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
     if new_id != staged.run_id or not fits:
-        closer = Closer(new_id, ours, engine.storage.body_compression)
+        closer = Closer(new_id, ours, face.storage.body_compression)
         ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
         records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
         staged.records = list(records)
-    append_whole(engine.storage, new_id, staged)
-    engine.journal.invalidate(new_id)
-    engine.retention.forget(new_id, staged.name)
+    append_whole(face.storage, new_id, staged)
+    face.journal.invalidate(new_id)
+    face.retention.forget(new_id, staged.name)
     return new_id
 
 
@@ -253,13 +253,13 @@ def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 
 
 @blocking
-def copy_run(engine: Engine, run_id: str, to: Storage | str) -> int:
+def copy_run(face: Face, run_id: str, to: Storage | str) -> int:
     """Append the missing records of a run to *to*, and return their number."""
-    run = _existing(engine.reader, run_id)
+    run = _existing(face.reader, run_id)
     if isinstance(to, Storage):
-        return _copy(engine.reader, run, to)
+        return _copy(face.reader, run, to)
     with open_storage(to) as storage:
-        return _copy(engine.reader, run, storage)
+        return _copy(face.reader, run, storage)
 
 
 def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
@@ -316,9 +316,9 @@ def _diverged(run_id: str, seq: int | None) -> ConflictError:
 
 
 @blocking
-def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> str:
+def export_json(face: Face, run_or_checkpoint_id: str, style: Style) -> str:
     """Return a checkpoint as a JSON object, or a run as `json_lines` gives it."""
-    reader = engine.reader
+    reader = face.reader
     if reader.run(run_or_checkpoint_id) is not None:
         return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
     loaded = reader.load(reader.resolve(run_or_checkpoint_id))

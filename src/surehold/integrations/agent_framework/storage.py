@@ -25,7 +25,7 @@ with extra("agent-framework"):
 from surehold.core.records import Door, Header, check_run_id
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.core.values import Lazy, Nature, at_path, decode, weigh
-from surehold.engine.commit import Engine, Steps, Work, blocking, delete, save_draft
+from surehold.engine.commit import Face, Steps, Work, blocking, delete, save_draft
 from surehold.engine.journal import CheckpointDraft
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import EncodeError, StorageError
@@ -99,7 +99,7 @@ class SureholdCheckpointStorage(Managed):
         self._manage(storage)
         self.failures: list[SureholdError] = []
         """Errors of failed saves since the last `raise_failures`."""
-        self._workflows = _Workflows(self.manager.engine, namespace)
+        self._workflows = _Workflows(self.manager.face, namespace)
         self._on_failure = on_failure
 
     def __bool__(self) -> bool:
@@ -170,11 +170,11 @@ class SureholdCheckpointStorage(Managed):
 class _Workflows:
     """The operations on workflows' checkpoints, as steps."""
 
-    def __init__(self, engine: Engine, namespace: str) -> None:
-        self._engine = engine
+    def __init__(self, face: Face, namespace: str) -> None:
+        self._face = face
         self._namespace = namespace
         self._name = f"{_NAME}/{namespace}" if namespace else _NAME
-        self._reading = Reading(engine, _by_time)
+        self._reading = Reading(face, _by_time)
 
     def _run_id(self, workflow_name: str) -> str:
         name = check_run_id(workflow_name, "workflow_name")
@@ -204,9 +204,9 @@ class _Workflows:
             branching=_BRANCHING,
         )
         shown = None
-        if self._engine.hooks is not None:
+        if self._face.hooks is not None:
             shown = State.restore(texts, place, datetime.now(UTC), None)
-        header = yield from save_draft(self._engine, draft, shown, force=True)
+        header = yield from save_draft(self._face, draft, shown, force=True)
         if header is not None and shown is None:
             self._reading.remember(header, texts, beside)
         return header
@@ -237,19 +237,19 @@ class _Workflows:
 
     def _headers(self, workflow_name: str) -> list[Header]:
         query = RecordQuery(run_id=self._run_id(workflow_name), scope="")
-        return list(self._engine.storage.headers(query))[::-1]
+        return list(self._face.storage.headers(query))[::-1]
 
     def delete(self, checkpoint_id: str) -> Steps[bool]:
         header: Header | None = yield Work(lambda: self._with_id(checkpoint_id))
         if header is None:
             return False
-        yield from delete.hide(self._engine, header.run_id, self._name, [header.seq])
+        yield from delete.hide(self._face, header.run_id, self._name, [header.seq])
         self._reading.forget(header.run_id)
         return True
 
     def _with_id(self, checkpoint_id: str) -> Header | None:
         """The newest checkpoint with that id among the workflows of this namespace."""
-        for found in self._engine.storage.find(checkpoint_id) if checkpoint_id else ():
+        for found in self._face.storage.find(checkpoint_id) if checkpoint_id else ():
             if found.id == checkpoint_id and found.name == self._name:
                 return found
         return None

@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from surehold.core.records import Header
-from surehold.engine.commit import Engine
+from surehold.engine.commit import Face
 from surehold.integrations.branching import LATE, by_id, in_order
 from surehold.integrations.journal_text import Reading
 from surehold.integrations.langgraph.progress import interrupts, with_answers
@@ -22,8 +22,8 @@ from surehold.storage.base import RecordQuery
 class ThreadReading(Reading):
     """Reads the threads of one storage."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        super().__init__(engine, by_id)
+    def __init__(self, face: Face, name: str) -> None:
+        super().__init__(face, by_id)
         self._name = name
 
     def find(self, address: Address) -> Header | None:

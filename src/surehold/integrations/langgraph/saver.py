@@ -76,7 +76,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         register_all()
         adopt_named(types)
         self._manage(storage)
-        self._threads = Threads(self.manager.engine, name)
+        self._threads = Threads(self.manager.face, name)
         self._name = name
         self._messages = MessageCache()
         self._backpressure = Backpressure(self._flush)
@@ -224,7 +224,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     def _upkeep(self) -> Upkeep:
         from surehold.integrations.langgraph.upkeep import Upkeep
 
-        return Upkeep(self.manager.engine, self._name, self._threads)
+        return Upkeep(self.manager.face, self._name, self._threads)
 
     def delete_thread(self, thread_id: str) -> None:
         self._messages.forget(str(thread_id))

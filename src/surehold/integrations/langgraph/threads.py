@@ -13,7 +13,7 @@ from surehold.core.records import Door, Header, check_run_id
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Items, Lazy, Nature
 from surehold.engine import commit as operations
-from surehold.engine.commit import Engine, Steps, Work
+from surehold.engine.commit import Face, Steps, Work
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.errors import UsageError
 from surehold.integrations.branching import SortedBranches, by_id
@@ -50,10 +50,10 @@ _MOST_EARLY = 256
 class Threads:
     """Threads in the journals of one storage. Values come and go as text."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine = engine
+    def __init__(self, face: Face, name: str) -> None:
+        self._face = face
         self._name = name
-        self.reading = ThreadReading(engine, name)
+        self.reading = ThreadReading(face, name)
         self._early: dict[tuple[str, str | None], tuple[Note, ...]] = {}
         """Questions to checkpoints that were not stored yet when the question was.
 
@@ -124,18 +124,18 @@ class Threads:
     ) -> Steps[None]:
         """Save what stands for a checkpoint, and notes, in one commit."""
         shown = None
-        if self._engine.hooks is not None:
+        if self._face.hooks is not None:
             whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, draft.place, datetime.now(UTC), None)
         header = yield from operations.save_draft(
-            self._engine, draft, shown, force=True, notes=notes, notes_for=notes_for
+            self._face, draft, shown, force=True, notes=notes, notes_for=notes_for
         )
         # No header: the save failed and the manager only warned. A hook may have changed the state.
         if header is not None and shown is None:
             self.reading.remember(header, texts, said)
 
     def _check_retention(self, metadata: Mapping[str, Any]) -> None:
-        if self._engine.retention.active and metadata.get(DELTA_CHANNELS):
+        if self._face.retention.active and metadata.get(DELTA_CHANNELS):
             raise UsageError(
                 "a DeltaChannel is rebuilt from earlier checkpoints, which retention would take",
                 hint="use a manager without retention rules, and the saver's prune()",
@@ -163,7 +163,7 @@ class Threads:
                 self._keep_early(address, questions)
             # An answer that follows these writes is one that they do not hold.
             notes = (*self._named(answer_notes(address, writes, before)), *notes, *questions)
-        yield from operations.append_notes(self._engine, thread_id, notes)
+        yield from operations.append_notes(self._face, thread_id, notes)
 
     def _keep_early(self, address: Address, questions: tuple[Note, ...]) -> None:
         key = address.thread_id, address.checkpoint_id

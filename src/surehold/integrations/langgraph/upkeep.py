@@ -10,7 +10,7 @@ import msgspec
 
 from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage
-from surehold.engine.commit import Engine, Steps, Work, delete
+from surehold.engine.commit import Face, Steps, Work, delete
 from surehold.engine.journal import CheckpointDraft, Note, place_of
 from surehold.errors import UsageError
 from surehold.integrations.journal_text import PAGE, Found, pages
@@ -22,17 +22,17 @@ from surehold.storage.base import RecordQuery
 class Upkeep:
     """Deletes, prunes and copies the threads of one storage; saves through *threads*."""
 
-    def __init__(self, engine: Engine, name: str, threads: Threads) -> None:
-        self._engine = engine
+    def __init__(self, face: Face, name: str, threads: Threads) -> None:
+        self._face = face
         self._name = name
         self._threads = threads
         self._reading = threads.reading
 
     def delete_thread(self, thread_id: str) -> Steps[None]:
         """Remove a thread with all its records, if there is such a thread."""
-        run = yield Work(lambda: self._engine.reader.run(thread_id))
+        run = yield Work(lambda: self._face.reader.run(thread_id))
         if run is not None:
-            yield from delete.delete_run(self._engine, thread_id)
+            yield from delete.delete_run(self._face, thread_id)
         self._reading.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
@@ -42,7 +42,7 @@ class Upkeep:
             gone: dict[str, list[Header]] = {}
             for run_id in run_ids:
                 query = RecordQuery(name=self._name, metadata={"run_id": str(run_id)})
-                for header in self._engine.storage.headers(query):
+                for header in self._face.storage.headers(query):
                     gone.setdefault(header.run_id, []).append(header)
             return gone
 
@@ -61,7 +61,7 @@ class Upkeep:
                 seqs += (note.seq for note in writes)
             return seqs
 
-        yield from delete.hide(self._engine, thread_id, self._name, (yield Work(find)))
+        yield from delete.hide(self._face, thread_id, self._name, (yield Work(find)))
         self._reading.forget(thread_id)
 
     def prune(self, thread_id: str, strategy: str) -> Steps[None]:
@@ -78,7 +78,7 @@ class Upkeep:
             if header.frame == "delta" and header.seq not in needed:
                 yield from self._save_whole(header)
         yield from self._drop(thread_id, others)
-        yield Work(self._engine.storage.compact)
+        yield Work(self._face.storage.compact)
 
     def _kept(self, thread_id: str) -> tuple[list[Header], set[int], list[Header]]:
         """The newest of each namespace, which of them need others, and all that may go."""
@@ -131,8 +131,8 @@ class Upkeep:
         """The open questions of a checkpoint; they wait only where they follow it."""
         from surehold.engine.runs import open_notes
 
-        run = self._engine.reader.run(header.run_id) if not header.scope else None
-        waiting = open_notes(self._engine.reader, run).waiting() if run is not None else ()
+        run = self._face.reader.run(header.run_id) if not header.scope else None
+        waiting = open_notes(self._face.reader, run).waiting() if run is not None else ()
         return tuple(
             msgspec.structs.replace(note, parent=header.id, name=self._name)
             for note in waiting

@@ -61,6 +61,8 @@ class PostgresStorage(
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
 
+    parallel_appends = True
+
     def __init__(
         self,
         url: str,

@@ -83,6 +83,8 @@ class RedisStorage(
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
 
+    parallel_appends = True
+
     def __init__(
         self,
         url: str,
