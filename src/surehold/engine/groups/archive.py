@@ -12,6 +12,7 @@ import msgspec
 
 from surehold.engine.groups.definition import Group
 from surehold.engine.managers import CheckpointManager, manager_for
+from surehold.engine.transfer import whole_file
 from surehold.errors import CorruptError, SureholdError, UsageError
 from surehold.storage.base import Storage
 
@@ -33,21 +34,16 @@ def export_group(
     overwrite: bool,
 ) -> None:
     """Write these runs, the group's own last, to one file: whole or not at all."""
-    target = Path(path)
-    if target.exists() and not overwrite:
-        raise UsageError(f"{target} exists", hint="overwrite=True replaces it", path=str(target))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".group-") as scratch:
-        packed = Path(scratch) / "group.zip"
-        with zipfile.ZipFile(packed, "x") as archive:
-            archive.writestr(_MANIFEST, msgspec.json.encode(_Contents(name, [*runs])))
-            for number, run_id in enumerate(runs):
-                one = Path(scratch) / f"{number}.surehold"
-                manager.export_run(run_id, one)
-                archive.write(one, one.name)
-        packed.chmod(0o600)
-        with packed.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(packed, target)
+    with (
+        whole_file(Path(path), overwrite=overwrite) as packed,
+        zipfile.ZipFile(packed, "x") as archive,
+    ):
+        archive.writestr(_MANIFEST, msgspec.json.encode(_Contents(name, [*runs])))
+        for number, run_id in enumerate(runs):
+            one = packed.with_name(f"{number}.surehold")
+            manager.export_run(run_id, one)
+            archive.write(one, one.name)
+            one.unlink()
 
 
 def import_group(

@@ -7,5 +7,5 @@ from surehold.engine.transfer.limits import UNLIMITED as UNLIMITED
 from surehold.engine.transfer.limits import ImportLimits as ImportLimits
 from surehold.engine.transfer.reseal import Redact as Redact
 from surehold.engine.transfer.run_file import Manifest as Manifest
-from surehold.engine.transfer.run_file import cannot_write as cannot_write
+from surehold.engine.transfer.run_file import whole_file as whole_file
 from surehold.engine.transfer.runs import json_lines as json_lines

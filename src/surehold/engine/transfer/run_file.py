@@ -71,24 +71,37 @@ def check_free(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def new_file(path: Path, *, overwrite: bool) -> Iterator[SQLiteStorage]:
-    """Give a storage to fill, which becomes the file at *path*.
+    """Give a storage to fill, which becomes the file at *path*; see `whole_file`."""
+    with whole_file(path, overwrite=overwrite) as temporary, SQLiteStorage(temporary) as storage:
+        yield storage
 
-    The file is complete and durable on leaving, or not there.
+
+@contextmanager
+def whole_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Give a temporary path to write to, which becomes the file at *path*.
+
+    The file is complete, durable and readable by its owner only on leaving, or not there.
     """
+    check_free(path, overwrite=overwrite)
     prefix = f".{path.name[:100]}."
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=prefix) as directory:
-            temporary = Path(directory, "run")
-            with SQLiteStorage(temporary) as storage:
-                yield storage
+            temporary = Path(directory, "file")
+            yield temporary
+            temporary.chmod(0o600)
+            _sync(temporary)
             _name(temporary, path, overwrite)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _name(temporary: Path, path: Path, overwrite: bool) -> None:

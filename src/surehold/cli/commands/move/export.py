@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,7 +9,7 @@ from typing import Annotated, Any, Literal
 from surehold.cli import framework as ui
 from surehold.core.policy import make_rules
 from surehold.core.records import medium_name
-from surehold.engine.transfer import cannot_write, json_lines
+from surehold.engine.transfer import json_lines, whole_file
 from surehold.errors import ConflictError, UsageError
 from surehold.storage.base import RunInfo
 
@@ -108,20 +106,9 @@ def _check_free(path: Path, *, overwrite: bool) -> None:
 
 
 def _write(path: Path, texts: Iterable[str], *, overwrite: bool) -> None:
-    """Write a whole file or none, readable by its owner only."""
     _check_free(path, overwrite=overwrite)
-    try:
-        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            file.writelines(texts)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
+    with (
+        whole_file(path, overwrite=overwrite) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        file.writelines(texts)
