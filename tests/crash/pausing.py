@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.builders.held import save_under
 from tests.crash.media import manager_on, open_medium
 
 from surehold import CheckpointManager, State
@@ -28,16 +29,16 @@ def hold(
     """
     with open_medium(medium, Path(directory)) as storage:
         manager = manager_on(storage, medium)
-        journal = manager.face.journal
-        with RunLease(journal, RUN, seconds=seconds) as held:
-            if not fenced:
-                del journal.epochs[RUN]
+        with RunLease(manager.face.journal, RUN, seconds=seconds) as held:
             state = State.new({"log": []}, run_id=RUN)
             try:
                 while True:
                     state = state.append("log", "first").at(step=state.step + 1)
                     tell("save", state.step)
-                    manager.save_checkpoint(state)
+                    if fenced:
+                        save_under(held, manager, state)
+                    else:
+                        manager.save_checkpoint(state)
                     tell("saved", state.step, held.epoch)
                     time.sleep(pause)
             except ConflictError as error:
@@ -55,7 +56,7 @@ def take_over(tell: Tell, medium: str, directory: str, seconds: float) -> None:
         state = manager.resume_from_latest(RUN)
         assert isinstance(state, State)
         tell("resumed", state.step)
-        manager.save_checkpoint(state.append("log", "second").at(step=state.step + 1))
+        save_under(held, manager, state.append("log", "second").at(step=state.step + 1))
         held.release()
     tell("done")
 

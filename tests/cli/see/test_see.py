@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.builders.held import save_under
 from tests.cli.conftest import Surehold, call
 
 import surehold
@@ -305,8 +306,8 @@ def crash_loops(path: Path, resumes: int) -> CheckpointManager:
     manager = CheckpointManager(SQLiteStorage(path))
     journal = manager.face.journal
     state = State.new({"n": 1}, run_id="job").at(step=1)
-    with RunLease(journal, "job"):
-        manager.save_checkpoint(state)
+    with RunLease(journal, "job") as held:
+        save_under(held, manager, state)
     for _ in range(resumes):
         RunLease(journal, "job").acquire().release()
     return manager
@@ -317,10 +318,10 @@ def test_resumes_of_a_crash_loop_count_as_failed(tmp_path: Path) -> None:
     with crash_loops(path, 10) as manager:
         problems = call("-s", f"sqlite:///{path}", "status", "--json").json()["problems"]
         assert ("crash loop", "job") in [(one["kind"], one["run_id"]) for one in problems]
-        with RunLease(manager.face.journal, "job"):
+        with RunLease(manager.face.journal, "job") as held:
             state = manager.resume_from_latest("job")
             assert isinstance(state, State)
-            manager.save_checkpoint(state.set("n", 2).at(step=2, status="completed"))
+            save_under(held, manager, state.set("n", 2).at(step=2, status="completed"))
     (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
     assert (resumes["cause"], resumes["tried"], resumes["failed"]) == ("crash", 11, 10)
     assert call("-s", f"sqlite:///{path}", "status").code == 0
@@ -350,9 +351,9 @@ def test_resumes_whose_saves_were_pruned_are_not_failures(tmp_path: Path) -> Non
     with CheckpointManager(SQLiteStorage(path)) as manager:
         state, ids = State.new({"n": 0}, run_id="job"), []
         for step in range(1, 5):
-            with RunLease(manager.face.journal, "job"):
+            with RunLease(manager.face.journal, "job") as held:
                 state = state.set("n", step).at(step=step)
-                ids.append(manager.save_checkpoint(state))
+                ids.append(save_under(held, manager, state))
         for checkpoint_id in ids[1:3]:
             manager.delete_checkpoint(checkpoint_id)
     (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
