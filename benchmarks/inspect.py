@@ -22,7 +22,7 @@ _KEYS = {"task": "a value that never changed", "/messages/0": "the first message
 # Not ru_maxrss: a child inherits that from the process that started it.
 _EXPORT = """
 import sys
-from surehold.cli.app import main
+from surehold.__main__ import main
 code = main(sys.argv[1:])
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(peak.split()[1])

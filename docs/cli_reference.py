@@ -7,7 +7,8 @@ from io import StringIO
 from itertools import groupby
 from typing import Any
 
-from surehold.cli.app import COMMANDS, main
+from surehold.__main__ import main
+from surehold.cli.listing import COMMANDS
 
 MARK = "<!-- the help of every command -->"
 

@@ -17,9 +17,9 @@ import surehold
 from surehold import Agent, AgentConfig, CheckpointManager, Fleet
 from surehold.agents.models import Reply, ToolCall
 from surehold.agents.tools import tool
-from surehold.cli.commands.start import make_runs
 from surehold.core.policy import QueueSettings
 from surehold.core.records import Owner
+from surehold.demo.runs import make_runs
 from surehold.executors import set_queue
 from surehold.storage.queueing import WorkerInfo
 from surehold.testing.scripted import ScriptedModel

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
-from surehold.cli.app import main
+from surehold.__main__ import main
 from surehold.cli.framework import Terminal
 
 __all__ = ["SCREENS", "make_screens"]

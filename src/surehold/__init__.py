@@ -66,7 +66,7 @@ _FOUND_TOO = {
     " not_ process_chain process_conditional process_parallel",
     "surehold.engine.groups": "AsyncGroup Group import_group",
     "surehold.engine.hooks": "HookPriority MetricsHook TracingHook",
-    "surehold.engine.inspect": "CheckpointMetadata",
+    "surehold.engine.journal": "CheckpointMetadata",
     "surehold.engine.repair": "RepairReport",
     "surehold.engine.runs": "InterruptReason",
     "surehold.engine.transfer": "ImportLimits",

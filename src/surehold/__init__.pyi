@@ -82,7 +82,7 @@ from surehold.engine.hooks import LoggingHook as LoggingHook
 from surehold.engine.hooks import MetricsHook as MetricsHook
 from surehold.engine.hooks import RedactionHook as RedactionHook
 from surehold.engine.hooks import TracingHook as TracingHook
-from surehold.engine.inspect import CheckpointMetadata as CheckpointMetadata
+from surehold.engine.journal import CheckpointMetadata as CheckpointMetadata
 from surehold.engine.managers import AsyncCheckpointManager as AsyncCheckpointManager
 from surehold.engine.managers import CheckpointManager as CheckpointManager
 from surehold.engine.metrics import Metrics as Metrics

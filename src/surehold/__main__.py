@@ -1,10 +1,30 @@
-"""`python -m surehold` is the `surehold` command."""
+"""The `surehold` program: the command line, and the page that some commands start.
+
+It stands above both: `cli` and `web` do not import each other.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from surehold.cli.app import main
+from surehold.cli import app
+
+if TYPE_CHECKING:
+    from surehold.cli.framework import PageFace, Terminal
+
+
+def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None) -> int:
+    """Run the command line *argv*; gives the exit code."""
+    return app.main(argv, page=_page, terminal=terminal)
+
+
+def _page() -> PageFace:
+    from surehold import web
+
+    return web
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,10 +14,10 @@ import pytest
 
 import surehold
 from surehold import CheckpointManager
-from surehold.cli.app import main
-from surehold.cli.commands.start.demo import make_runs
+from surehold.__main__ import main
 from surehold.cli.commands.start.schema import make_schemas
 from surehold.cli.framework.terminal import Terminal
+from surehold.demo.runs import make_runs
 
 
 @cache

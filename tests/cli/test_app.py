@@ -13,10 +13,10 @@ import pytest
 from tests.cli.conftest import Surehold, call
 
 from surehold import errors
-from surehold.cli.app import COMMANDS, help_text, load
 from surehold.cli.framework import exits
 from surehold.cli.framework.base import Command
 from surehold.cli.framework.exits import code_of
+from surehold.cli.listing import COMMANDS, help_text, load
 
 
 def test_help_fits_a_screen_and_starts_with_what_people_need_first() -> None:

@@ -17,7 +17,7 @@ import yaml
 
 import surehold
 from surehold import Rules, errors, executors
-from surehold.cli.app import COMMANDS
+from surehold.cli.listing import COMMANDS
 from surehold.cli.settings import load_settings
 from surehold.config import FILE_NAME
 from surehold.doors import submit

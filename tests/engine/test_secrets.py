@@ -37,7 +37,7 @@ from surehold import (
     tool,
     workflow,
 )
-from surehold.cli.app import main
+from surehold.__main__ import main
 from surehold.core.policy import Redactor, make_rules, redact_text
 from surehold.core.values import decode, encode
 from surehold.errors import Interrupted, ShapeError, SureholdError, UsageError, VetoError

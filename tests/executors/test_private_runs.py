@@ -11,8 +11,8 @@ import pytest
 from tests.executors import private_jobs
 
 from surehold import CheckpointManager, SQLiteStorage
+from surehold.__main__ import main
 from surehold.agents.agent.resumable import AgentRuns
-from surehold.cli.app import main
 from surehold.engine.hooks import redacting_hooks
 from surehold.executors import Worker, cancel, drive, requeue, served_by
 

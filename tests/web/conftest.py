@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import surehold
 from surehold import CheckpointManager
-from surehold.cli.commands.start.demo import make_runs
+from surehold.demo.runs import make_runs
 from surehold.web import app
 
 TOKEN = "a-token-of-the-tests"

@@ -10,8 +10,7 @@ from tests.web.test_pages import text_of
 
 import surehold
 from surehold import CheckpointManager
-from surehold.engine.inspect import view_note
-from surehold.engine.runs import pending
+from surehold.engine.runs import pending, view_note
 
 APPROVE = {"id": "report-wed", "waiting": "approve@6", "how": "approve"}
 
@@ -245,7 +244,7 @@ def test_a_resume_says_which_steps_run_and_what_they_may_cost(
     assert page.submit("/act/resume", id="report-tue").status_code == 303
     assert by(manager, "report-tue") == [("resumed it", "ada")]
     assert started == [
-        ["resume", "--yes", "--entry", "surehold.cli.demo.graph:graph", "--", "report-tue"]
+        ["resume", "--yes", "--entry", "surehold.demo.graph:graph", "--", "report-tue"]
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 from tests.cli.conftest import call
-from tests.web.conftest import Browser
+from tests.web.conftest import Browser, in_doubt
 
 import surehold
 from surehold import CheckpointManager
@@ -38,6 +38,17 @@ def test_a_document_is_what_the_command_prints(
     assert answer.json() == json.loads(printed.out)
     schema = page.get("/api/schema").json()[path.partition("?")[0]]
     jsonschema.validate(answer.json(), schema)
+
+
+@pytest.mark.parametrize("status", ["waiting", "interrupted"])
+def test_runs_are_listed_under_the_status_that_they_show(
+    page: Browser, manager: CheckpointManager, tmp_path: Any, status: str
+) -> None:
+    in_doubt(manager)  # stored as interrupted, and nobody is asked anything
+    listed = page.get(f"/api/runs?status={status}").json()
+    printed = call("-s", f"sqlite:///{tmp_path}/runs.db", "runs", "--status", status, "--json")
+    assert listed == json.loads(printed.out) and listed["runs"]
+    assert {run["status"] for run in listed["runs"]} == {status}
 
 
 def test_runs_name_their_next_page(page: Browser) -> None:

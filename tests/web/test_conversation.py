@@ -12,7 +12,7 @@ from tests.web.test_pages import text_of
 
 from surehold import CheckpointManager
 from surehold.integrations.langgraph import SureholdSaver
-from surehold.web.views.conversation import ChatTurn, read_turns
+from surehold.views.values import ChatTurn, read_turns
 
 
 class Messages(TypedDict):

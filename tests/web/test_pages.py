@@ -184,7 +184,7 @@ def test_what_waits_says_who_asks_and_since_when(page: Browser) -> None:
 def test_what_waits_is_paged_by_run(
     manager: CheckpointManager, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehold.web.pages._MOST_WAITING", 1)
+    monkeypatch.setattr("surehold.views.waiting._MOST", 1)
     in_doubt(manager)
     page = open_page(manager)
     first = page.get("/waiting").text
@@ -326,7 +326,7 @@ def test_of_a_run_without_a_graph_only_seen_transitions_are_drawn(page: Browser)
 
 
 def test_a_graph_of_any_shape_is_drawn_within_its_picture(page: Browser) -> None:
-    from surehold.web.views.graph_drawing import _draw, _Recorded
+    from surehold.web.drawing.graph_drawing import _draw, _Recorded
 
     names = [f"node-{n}" for n in range(12)]
     edges = [(a, b, "") for n, a in enumerate(names) for b in names[n % 5 :: 3]]
@@ -344,8 +344,8 @@ def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManage
 
     import msgspec
 
-    from surehold.engine.inspect import timeline
-    from surehold.web.views import draw_times, span
+    from surehold.views.timeline import timeline
+    from surehold.web.drawing import draw_times, span
 
     text = page.get("/run?id=report-mon&tab=timeline").text
     assert len(rows_of(text, "The same as a table")) == 7
@@ -409,7 +409,7 @@ def test_health_shows_who_holds_a_run(manager: CheckpointManager, open_page: Ope
 
 
 def test_figures_are_counted_again_after_ten_seconds(manager: CheckpointManager) -> None:
-    from surehold.web.views import Surveys
+    from surehold.views.health import Surveys
 
     now = [0.0]
     surveys = Surveys(manager, clock=lambda: now[0])

@@ -17,7 +17,7 @@ from tests.web.test_api import Connection, steps
 from tests.web.test_pages import text_of
 
 from surehold import CheckpointManager
-from surehold.cli.commands.start import make_runs
+from surehold.demo.runs import make_runs
 from surehold.storage.base import Storage, Watching
 from surehold.storage.files import FilesystemStorage
 from surehold.storage.postgres import PostgresStorage

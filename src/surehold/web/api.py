@@ -8,16 +8,27 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.cli.commands.act import Pending, QueueList, WorkerList
-from surehold.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
-from surehold.cli.commands.start import make_schemas
 from surehold.engine.runs import pending
 from surehold.errors import UsageError
+from surehold.views.comparison import Diff, read_diff
+from surehold.views.documents import Document, schema_of
+from surehold.views.queues import QueueList, WorkerList, read_queues
+from surehold.views.runs import PER_PAGE, RunList, read_runs
+from surehold.views.timeline import SHOWN, Log, read_log
+from surehold.views.values import Show, read_checkpoint
+from surehold.views.waiting import Pending
 from surehold.web.site import Site, asked, filter_of, named
-from surehold.web.views import PER_PAGE, read_queues, read_runs
 
 _MOST = 500
-DOCUMENTS = ("runs", "log", "show", "diff", "pending", "queues", "workers")
+DOCUMENTS: dict[str, type[Document]] = {
+    "runs": RunList,
+    "log": Log,
+    "show": Show,
+    "diff": Diff,
+    "pending": Pending,
+    "queues": QueueList,
+    "workers": WorkerList,
+}
 """Each is a document at the address of that name, and a method of `Api`."""
 
 
@@ -40,7 +51,7 @@ class Api:
     def log(self, request: Request) -> Response:
         """``log`` of a run."""
         run = self._site.finder.run(named(request, "run"))
-        history = read_log(self._site.manager, run, limit=_limit(request, 30))
+        history = read_log(self._site.manager, run, limit=_limit(request, SHOWN))
         return _json(history.document())
 
     def show(self, request: Request) -> Response:
@@ -74,8 +85,7 @@ class Api:
 
     def schema(self, request: Request) -> Response:
         """The addresses of documents, and the JSON Schema of each."""
-        schemas = make_schemas()
-        return _json({f"/api/{name}": schemas[name] for name in DOCUMENTS})
+        return _json({f"/api/{name}": schema_of(one) for name, one in DOCUMENTS.items()})
 
 
 def _limit(request: Request, usual: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from surehold.cli.framework import readable
 from surehold.errors import UsageError
+from surehold.views.words import readable
 
 _MOST = 40
 """Keys that get a field of their own; a form may have 100 fields."""

@@ -26,7 +26,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery, Storage, Watching
 from surehold.storage.shared import Subscription
-from surehold.web.views import run_of
+from surehold.views.run_page import run_of
 
 _EVERY = 0.25
 """Seconds between two looks at a storage that does not notify."""

@@ -10,33 +10,23 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.cli.framework import recorded_entry
 from surehold.doors.resume import explain
-from surehold.engine.inspect import SHOWN_STATUSES, UNDER_WAY, Figures, view_note
 from surehold.engine.repair import RunVerdict, verify_headers
-from surehold.engine.runs import Waiting, waiting_now
+from surehold.engine.runs import SHOWN_STATUSES, UNDER_WAY, view_note
 from surehold.errors import CorruptError, NotFoundError, SureholdError, UsageError
-from surehold.storage.base import RunInfo, RunQuery
+from surehold.views.comparison import compare
+from surehold.views.queues import read_queues
+from surehold.views.run_page import RunView, read_run
+from surehold.views.runs import Filter, read_runs
+from surehold.views.stats import Figures
+from surehold.views.values import last_writers, read_turns, state_at
+from surehold.views.waiting import read_waiting, recorded_entry
+from surehold.web.drawing import draw_growth, draw_times, graph_of
 from surehold.web.rendering import pretty
 from surehold.web.site import Site, asked, filter_of, named
-from surehold.web.views import (
-    Filter,
-    RunView,
-    compare,
-    draw_times,
-    graph_of,
-    last_writers,
-    read_queues,
-    read_run,
-    read_runs,
-    read_turns,
-    state_at,
-)
 
 TABS = ("conversation", "state", "effects", "timeline", "graph", "cost", "events", "raw")
 _LISTED = 50
-_MOST_WAITING = 50
-"""Questions, effects, events and timers of one page; those of one run stay together."""
 _MOST_STATE = 400_000
 """Characters of a state that a page shows."""
 
@@ -161,30 +151,9 @@ class Pages:
     def waiting(self, request: Request) -> Response:
         """List what runs wait for, those of the newest runs first."""
         after = self._site.newest_record()
-        reader = self._site.manager.reader
         before: int | None = asked(request, "before", int)
-        found: list[Waiting] = []
-        damaged: list[str] = []
-        runs: dict[str, RunInfo] = {}
-        last, more = before, False
-        for run in reader.storage.runs(RunQuery(open=True, before=before)):
-            if more := len(found) >= _MOST_WAITING:
-                break
-            last = run.ordinal
-            one, problem = _tried(partial(waiting_now, reader, run))
-            found += one or ()
-            runs[run.run_id] = run
-            damaged += [run.run_id] if problem else []
-        return self._site.page(
-            request,
-            "waiting.html",
-            found=found,
-            runs=runs,
-            damaged=damaged,
-            after=after,
-            following=last if more else None,
-            before=before,
-        )
+        found = read_waiting(self._site.manager, before)
+        return self._site.page(request, "waiting.html", view=found, before=before, after=after)
 
     def queues(self, request: Request) -> Response:
         """Show the queues, the workers, and the queued runs."""
@@ -200,7 +169,10 @@ class Pages:
     def storage(self, request: Request) -> Response:
         """Show the bytes by name, run, kind and time."""
         survey = self._site.surveys.storage()
-        return self._site.page(request, "storage.html", survey=survey, rules=self._site.rules)
+        bars = draw_growth(survey.growth)
+        return self._site.page(
+            request, "storage.html", survey=survey, bars=bars, rules=self._site.rules
+        )
 
     def health(self, request: Request) -> Response:
         """Show what is wrong: failures, stale runs, leases, resumes, damage."""

@@ -16,11 +16,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from surehold.cli.framework import ago, change_words, counted, cut, money, size, value_text
 from surehold.core.values import decode, encode
-from surehold.engine.inspect import NoteView
+from surehold.engine.runs import NoteView
+from surehold.storage.base import Owner
+from surehold.views.words import ago, change_words, counted, cut, money, size, value_text
+from surehold.web.drawing import span
 from surehold.web.forms import fields_of
-from surehold.web.views import owner_words, span
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -123,7 +124,7 @@ def make_environment() -> Environment:
         words=partial(change_words, width=60),
         span=span,
         fields=fields_of,
-        owner=owner_words,
+        owner=_owner,
         facts_line=_facts_line,
         moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
         digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
@@ -133,6 +134,11 @@ def make_environment() -> Environment:
 
 def _clock(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _owner(owner: Owner) -> str:
+    """The process that holds a lease, in words."""
+    return f"process {owner.pid} on {owner.host}"
 
 
 def _facts_line(note: NoteView) -> str:

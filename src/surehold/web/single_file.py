@@ -14,12 +14,15 @@ import msgspec
 from markupsafe import Markup
 
 from surehold.core.records import Header
-from surehold.engine.inspect import entries_from, summaries
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
+from surehold.views.run_page import read_run
+from surehold.views.runs import summaries
+from surehold.views.timeline import entries_from
+from surehold.views.values import read_turns, state_at
+from surehold.web.drawing import draw_times, graph_of
 from surehold.web.rendering import Assets, make_environment, pretty
-from surehold.web.views import draw_times, graph_of, read_run, read_turns, state_at
 
 _PER_PAGE = 50
 _STATES = 200

@@ -9,13 +9,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from surehold.cli.addresses import Finder
 from surehold.core.policy import Rules
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import ConflictError, CorruptError, NotFoundError, SureholdError, UsageError
 from surehold.storage.base import RecordQuery
+from surehold.views.costs import Costs
+from surehold.views.finder import Finder
+from surehold.views.health import Surveys
+from surehold.views.runs import Filter, SearchTexts
 from surehold.web.rendering import Renderer
-from surehold.web.views import Costs, Filter, SearchTexts, Surveys
 
 
 class Site:

@@ -233,7 +233,7 @@ def test_a_dry_run_of_a_resume_executes_nothing(on: Surehold, manager: Checkpoin
     result = on("resume", "report-wed", "--yes", "--dry-run", "--json")
     document = result.json()
     assert document["outcome"] == "planned"
-    assert document["entry_point"] == "surehold.cli.demo.graph:graph"
+    assert document["entry_point"] == "surehold.demo.graph:graph"
     assert "with node 'approve'" in document["plan"]
     assert manager.reader.run("report-wed") == before
 
@@ -458,7 +458,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Surehold, database: Path)
 
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:
-    assert load_resumable("surehold.cli.demo.graph:graph").name == "report"
+    assert load_resumable("surehold.demo.graph:graph").name == "report"
     newest = manager.reader.run("crawl")
     assert newest is not None
     header = manager.reader.newest(newest)

@@ -197,7 +197,7 @@ def test_what_is_no_database(tmp_path: Path) -> None:
 
 LIMITED = """
 import resource, sys
-from surehold.cli.app import main
+from surehold.__main__ import main
 sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[1:]))

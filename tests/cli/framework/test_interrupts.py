@@ -44,7 +44,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 INTERRUPTED = """
 import os, signal, sys
-from surehold.cli.app import main
+from surehold.__main__ import main
 
 files = 0
 

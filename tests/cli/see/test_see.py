@@ -18,12 +18,12 @@ from tests.cli.conftest import Surehold, call
 
 import surehold
 from surehold import CheckpointManager, SQLiteStorage, State, StateManager
-from surehold.cli.commands.see.lanes import draw, newest_first
-from surehold.cli.demo.graph import graph
+from surehold.demo.graph import graph
 from surehold.engine.journal import Note
 from surehold.engine.runs.leases import RunLease
 from surehold.errors import StorageFullError
 from surehold.storage.memory.storage import MemoryStorage
+from surehold.views.forks import draw, newest_first
 
 FAMILY = ["report-mon-kids", "report-wed", "report-tue", "report-mon", "crawl"]
 

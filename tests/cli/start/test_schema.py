@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from tests.cli.conftest import Surehold
 
-from surehold.cli.app import COMMANDS
 from surehold.cli.commands.start.schema import make_schemas
+from surehold.cli.listing import COMMANDS
 
 CALLS = {
     "runs": "runs",

@@ -15,7 +15,7 @@ import pexpect
 import pytest
 from tests.cli.conftest import Surehold, call
 
-from surehold.cli.app import COMMANDS
+from surehold.cli.listing import COMMANDS
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
 
 def test_ctrl_c_ends_the_demo_without_a_traceback(here: Path) -> None:
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    script += "from surehold.cli.app import main; sys.exit(main(['demo']))"
+    script += "from surehold.__main__ import main; sys.exit(main(['demo']))"
     words = [sys.executable, "-u", "-c", script]
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -10,7 +10,7 @@ import pytest
 
 import surehold
 from surehold import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
-from surehold.engine.inspect import status_of_run
+from surehold.engine.runs import status_of_run
 from surehold.errors import NotFoundError, StepError, UsageError
 from surehold.storage.base import RunQuery
 

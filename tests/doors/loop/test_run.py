@@ -16,7 +16,6 @@ import pytest
 
 import surehold
 from surehold import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
-from surehold.engine.inspect.timeline_entries import timeline
 from surehold.errors import (
     ConflictError,
     EncodeError,
@@ -26,6 +25,7 @@ from surehold.errors import (
     StorageFullError,
     UsageError,
 )
+from surehold.views.timeline import timeline
 
 
 @pytest.fixture(params=["sqlite:///{}/runs.db", "file:///{}/runs", "file:///{}/z?compress=zstd"])

@@ -32,7 +32,6 @@ from surehold import (
 )
 from surehold.core.records.ids import medium_name
 from surehold.core.records.lease import Owner
-from surehold.engine.inspect import timeline
 from surehold.errors import (
     ConflictError,
     CorruptError,
@@ -44,6 +43,7 @@ from surehold.errors import (
 )
 from surehold.storage.base import RecordQuery, Repairable, RunQuery
 from surehold.storage.sqlite.page_checksums import PAGE, checked_pages
+from surehold.views.timeline import timeline
 
 Open = Callable[..., CheckpointManager]
 FULL = os.environ.get("SUREHOLD_FULL") == "1"

@@ -22,7 +22,7 @@ from surehold.agents.fleet.resume import (
 from surehold.core.records import Header
 from surehold.doors.graph import StateGraph
 from surehold.doors.resume import fork
-from surehold.engine.inspect import metadata_of
+from surehold.engine.journal import metadata_of
 from surehold.engine.runs import check_not_held
 from surehold.errors import UsageError
 from surehold.storage.base import RunQuery

@@ -15,8 +15,7 @@ from surehold.agents.fleet.nodes import OWN_ROUND, ROUND, first_state
 from surehold.core.records import Header
 from surehold.core.state import State
 from surehold.doors.resume import find_target
-from surehold.engine.inspect import CheckpointMetadata
-from surehold.engine.journal import Reader
+from surehold.engine.journal import CheckpointMetadata, Reader
 from surehold.engine.runs import open_notes, read_line
 from surehold.engine.transfer import fleet_status
 from surehold.errors import NotFoundError, ShapeError, UsageError

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from surehold.agents.tools import PLAN_REVIEW, Approval, ApprovalRequest
-from surehold.cli.app import load
 from surehold.cli.console.show import checkpoint_table, cost_text, request_table, rounds_taken
 from surehold.cli.console.words import COMMANDS, ConsoleCommand, Task, read_line
-from surehold.cli.framework import Cell, counted, read_pairs, read_value, short_id, value_text
+from surehold.cli.framework import Cell, read_pairs, short_id
+from surehold.cli.listing import load
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import Waiting
 from surehold.errors import NotFoundError, UsageError
+from surehold.views.words import counted, read_value, value_text
 
 if TYPE_CHECKING:
     from surehold.cli.console.repl import Console

@@ -9,23 +9,12 @@ from typing import Any
 
 from surehold.agents.fleet import Fleet, FleetResult
 from surehold.agents.tools import ApprovalRequest
-from surehold.cli.framework import (
-    Cell,
-    Column,
-    Line,
-    Table,
-    Terminal,
-    clock,
-    counted,
-    plain,
-    short_id,
-    status_cell,
-    value_text,
-)
+from surehold.cli.framework import Cell, Column, Line, Table, Terminal, plain, short_id, status_cell
 from surehold.core.records import read_status
 from surehold.core.state import State
 from surehold.doors.events import Event
 from surehold.doors.result import ModelSpent
+from surehold.views.words import clock, counted, value_text
 
 _IDLE = 1.0
 """After so many seconds without output, a line shows that the run is still busy."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from surehold.cli.app import COMMANDS as SUREHOLD
+from surehold.cli.listing import COMMANDS as SUREHOLD
 
 
 class ConsoleCommand(NamedTuple):

@@ -6,26 +6,27 @@ A command is a function whose first parameter is a `Cli`; `@command` adds the sh
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from surehold.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from surehold.cli.framework.exits import ConfirmationError
 from surehold.cli.framework.terminal import Terminal, plain, safe_json
 from surehold.cli.settings import CallSettings, check_exists, load_settings
+from surehold.core.policy import Rules
 from surehold.engine.hooks import redacting_hooks
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.addresses import mask_url
-from surehold.storage.base import Storage
+from surehold.storage.base import RunInfo, Storage
 
 if TYPE_CHECKING:
-    from surehold.cli.addresses import Finder
-    from surehold.cli.framework.documents import Document
+    from surehold.views.documents import Document
+    from surehold.views.finder import Finder
 
 T = TypeVar("T")
 Blocks = Callable[[], Iterable[object]]
@@ -34,6 +35,29 @@ DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be 
 Limit = Annotated[int, Option("-n", "--limit", help="How many.", min=1)]
 All = Annotated[bool, Option("--all", "-a", help="All of them.")]
 Runs = Annotated[list[str] | None, Argument(metavar="RUN", help="Only these runs; else all.")]
+
+
+class PageFace(Protocol):
+    """The page as the program hands it to the command line: `surehold.web`."""
+
+    def serve(
+        self,
+        manager: CheckpointManager,
+        *,
+        address: str,
+        listen: str = ...,
+        port: int = ...,
+        auth: str | None = ...,
+        hosts: Sequence[str] = ...,
+        read_only: bool = ...,
+        rules: Rules | None = ...,
+        graphs: Mapping[str, str] | None = ...,
+        ready: Callable[[str], None],
+    ) -> None:
+        """Serve the page of a storage until a signal."""
+
+    def run_file(self, manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
+        """A run as one file, part by part."""
 
 
 class Cli:
@@ -48,8 +72,12 @@ class Cli:
         jsonl: bool = False,
         no_color: bool = False,
         manager: CheckpointManager | None = None,
+        page: Callable[[], PageFace] | None = None,
     ) -> None:
-        """*manager* is used instead of one over the storage of the settings."""
+        """*manager* is used instead of one over the storage of the settings.
+
+        *page* loads the page; a console has none.
+        """
         if json and jsonl:
             raise UsageError("--json and --jsonl are both given", hint="give one of them")
         self.terminal = terminal
@@ -57,6 +85,7 @@ class Cli:
         self.jsonl = jsonl
         self._option = storage
         self._stack = ExitStack()
+        self._page = page
         if manager is not None:
             self.manager = manager
         if no_color:
@@ -93,9 +122,16 @@ class Cli:
     @cached_property
     def finder(self) -> Finder:
         """Finds runs and checkpoints by their addresses."""
-        from surehold.cli.addresses import Finder
+        from surehold.views.finder import Finder
 
         return Finder(self.manager, self.say if self.for_people else None)
+
+    @property
+    def page(self) -> PageFace:
+        """The page, loaded when a command needs it."""
+        if self._page is None:
+            raise UsageError("there is no page here", hint="call surehold in a shell")
+        return self._page()
 
     def close(self) -> None:
         """Close what was opened."""
@@ -183,16 +219,21 @@ class Command:
         self.signature = CommandSignature(name, about, [*parameters_of(function), *_SHARED])
 
     def __call__(
-        self, words: Sequence[str], terminal: Terminal, *, manager: CheckpointManager | None = None
+        self,
+        words: Sequence[str],
+        terminal: Terminal,
+        *,
+        manager: CheckpointManager | None = None,
+        page: Callable[[], PageFace] | None = None,
     ) -> int:
-        """Run it with a command line; gives the exit code. *manager* is as in `Cli`."""
+        """Run it with a command line; gives the exit code. *manager*, *page*: see `Cli`."""
         if _asks_for_help(words):
             terminal.stdout.write(self.signature.help())
             return 0
         given = self.signature.parse(words)
         shared = {one.name: given.pop(one.name) for one in _SHARED}
         shared.pop("debug")  # read where errors are printed
-        cli = Cli(terminal, manager=manager, **shared)
+        cli = Cli(terminal, manager=manager, page=page, **shared)
         try:
             return self._function(cli, **given) or 0
         finally:

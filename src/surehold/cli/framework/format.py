@@ -1,17 +1,13 @@
-"""Short forms of times, sizes, money, values and changes, and how to read them."""
+"""Cells and options: a status in its colour, short ids, KEY=VALUE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from surehold.cli.framework.terminal import Cell
-from surehold.core.values import encode
-from surehold.engine.inspect import Change
 from surehold.errors import UsageError
+from surehold.views.words import read_value
 
 _STATUS = {
     "running": "green",
@@ -24,66 +20,8 @@ _STATUS = {
     "waiting": "cyan",
     "stalled": "yellow",
 }
-_SHORT = 60
 _SHORT_ID = 27
 """Ids begin with the time; this many characters include seven of the random part."""
-_WALL = 3
-"""More keys than these that begin empty are counted, not named."""
-
-
-def counted(count: int, noun: str) -> str:
-    """
-    >>> counted(1, "run"), counted(1200, "run")
-    ('1 run', '1,200 runs')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def size(count: int) -> str:
-    """
-    >>> size(999), size(15_600), size(3_400_000)
-    ('999 B', '15.6 kB', '3.4 MB')
-    """
-    if count < 1000:
-        return f"{count} B"
-    power = min((len(str(count)) - 1) // 3, 4)
-    return f"{count / 1000**power:.1f} {' kMGT'[power]}B"
-
-
-def money(dollars: float) -> str:
-    """
-    >>> money(0), money(0.0002), money(0.0412), money(12.5)
-    ('', '<$0.001', '$0.041', '$12.50')
-    """
-    if not dollars:
-        return ""
-    if dollars < 0.001:
-        return "<$0.001"
-    return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.3f}"
-
-
-def ago(moment: datetime, now: datetime | None = None) -> str:
-    """A rough age: ``12 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``, or the date."""
-    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
-    if seconds < 0:
-        return "in the future"
-    for length, name, least in ((86_400, "d", 172_800), (3600, "h", 7200), (60, "min", 120)):
-        if seconds >= least:
-            days = seconds / length
-            return f"{moment:%Y-%m-%d}" if name == "d" and days > 30 else f"{int(days)} {name} ago"
-    return f"{int(seconds)} s ago"
-
-
-def clock(moment: datetime) -> str:
-    """Date and time in the reader's own zone."""
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
-
-
-def when(moment: datetime, now: datetime | None = None) -> str:
-    """The time if it was today, else date and time, in the reader's own zone."""
-    there = moment.astimezone()
-    today = (now or datetime.now(UTC)).astimezone().date()
-    return f"{there:%H:%M:%S}" if there.date() == today else f"{there:%Y-%m-%d %H:%M:%S}"
 
 
 def status_cell(status: str) -> Cell:
@@ -103,32 +41,6 @@ def short_id(id: str, among: Iterable[str] = ()) -> str:
     return id[:length]
 
 
-def cut(text: str, width: int) -> str:
-    """*text*, shortened to *width* characters with an ellipsis."""
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def value_text(value: Any, width: int = _SHORT) -> str:
-    """A value as short JSON."""
-    text = bytes(value) if isinstance(value, msgspec.Raw) else encode(value)
-    return cut(text.decode(errors="replace"), width)
-
-
-def readable(value: Any) -> str:
-    """A text as it is, any other JSON value indented."""
-    if isinstance(value, str):
-        return value
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-
-
-def read_value(text: str) -> Any:
-    """The value of JSON text; text that is not JSON stands for itself."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-
-
 def read_pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
     """
     >>> read_pairs("--set", ["topic=kelp", "pages=[1, 2]"])
@@ -144,49 +56,3 @@ def read_pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
             )
         made[key] = read_value(value)
     return made
-
-
-def keys_of(pointer: str) -> list[str]:
-    """
-    >>> keys_of("/plan/0/a~1b")
-    ['plan', '0', 'a/b']
-    """
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
-
-
-def change_words(changes: Sequence[Change], width: int = _SHORT) -> str:
-    """Changes by key: ``messages +2, round = 3, -draft``."""
-    empty = [
-        change
-        for change in changes
-        if change.op == "add" and change.path.count("/") == 1 and _is_empty(change.value)
-    ]
-    if len(empty) <= _WALL:
-        empty = []
-    left = [change for change in changes if change not in empty]
-    words = [_of_key(key, its, width) for key, its in _by_key(left).items()]
-    return ", ".join([*words, f"{len(empty)} empty keys"] if empty else words)
-
-
-def _is_empty(value: Any) -> bool:
-    return value is None or (hasattr(value, "__len__") and not len(value))
-
-
-def _by_key(changes: Iterable[Change]) -> dict[str, list[Change]]:
-    found: dict[str, list[Change]] = {}
-    for change in changes:
-        found.setdefault(keys_of(change.path)[0], []).append(change)
-    return found
-
-
-def _of_key(key: str, changes: list[Change], width: int) -> str:
-    appended = [change for change in changes if change.path.endswith("/-")]
-    if len(appended) == len(changes) == 1:
-        return f"{key} + {value_text(appended[0].value, width)}"
-    if len(appended) == len(changes):
-        return f"{key} +{len(changes)}"
-    if len(changes) == 1 and changes[0].path.count("/") == 1:
-        if changes[0].op == "remove":
-            return f"-{key}"
-        return f"{key} = {value_text(changes[0].value, width)}"
-    return f"{key} ~{len(changes)}"

@@ -16,8 +16,7 @@ from surehold.core.policy import (
 from surehold.core.records import digest_of
 from surehold.core.state import State
 from surehold.core.values import encode
-from surehold.engine.inspect import CheckpointMetadata
-from surehold.engine.journal import Saveable
+from surehold.engine.journal import CheckpointMetadata, Saveable
 from surehold.engine.managers import CheckpointManager
 
 Progress = Callable[[Any], float | None]

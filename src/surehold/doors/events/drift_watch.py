@@ -30,7 +30,7 @@ from surehold.doors.events.observers import Event
 from surehold.doors.graph import Loop, StateGraph
 from surehold.doors.result import GraphResult
 from surehold.doors.resume import rewind_run
-from surehold.engine.inspect import CheckpointMetadata
+from surehold.engine.journal import CheckpointMetadata
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import CURRENT_STEP
 from surehold.errors import Drained, DriftError, StepError, UsageError

@@ -11,6 +11,7 @@ from surehold.doors.resume.explanation import explain as explain
 from surehold.doors.resume.forks import Parting as Parting
 from surehold.doors.resume.forks import edited as edited
 from surehold.doors.resume.forks import fork as fork
+from surehold.doors.resume.forks import fork_with as fork_with
 from surehold.doors.resume.forks import part as part
 from surehold.doors.resume.given_input import check_begun_by as check_begun_by
 from surehold.doors.resume.given_input import check_input as check_input

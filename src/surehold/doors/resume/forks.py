@@ -10,11 +10,18 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.core.state import State, read_metadata
+from surehold.core.values import Nature
 from surehold.doors.graph import Now, read_progress, write_progress
 from surehold.doors.resume.target import find_run, find_target
-from surehold.engine.inspect import Change, changes_between
-from surehold.engine.journal import CheckpointDraft, Loaded, Reader
-from surehold.engine.managers import AsyncCheckpointManager
+from surehold.engine.journal import (
+    Change,
+    CheckpointDraft,
+    CheckpointMetadata,
+    Loaded,
+    Reader,
+    changes_between,
+)
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import RecordQuery
 
@@ -31,6 +38,28 @@ async def fork(
     made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=change)
     assert isinstance(made, State)
     return made
+
+
+def fork_with(
+    manager: CheckpointManager,
+    header: Header,
+    edit: Mapping[str, Any],
+    run_id: str | None = None,
+) -> CheckpointMetadata:
+    """Fork a run of any door from a checkpoint, with other values for some keys."""
+    of_graph = edited(edit)
+
+    def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
+        if loaded.door.has_nodes:  # a graph decides its next node again
+            return of_graph(loaded, draft)
+        values = {**draft.values, **edit}
+        natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
+        return msgspec.structs.replace(draft, values=values, natures=natures)
+
+    made = manager.fork_from_checkpoint(header.id, run_id, change=change)
+    new = manager.latest(str(made.run_id))
+    assert new is not None
+    return new
 
 
 def edited(

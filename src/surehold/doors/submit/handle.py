@@ -10,10 +10,9 @@ from typing import Any, Generic, TypeVar
 from surehold.core.policy import CANCEL, DEAD, QUEUED
 from surehold.core.records import Header
 from surehold.doors.result import GraphResult, RunResult, spent_before
-from surehold.engine.inspect import status_of_run
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs import Waiting, answer
+from surehold.engine.runs import Waiting, answer, status_of_run
 from surehold.errors import NotFoundError, RunError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 

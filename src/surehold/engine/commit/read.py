@@ -10,8 +10,8 @@ from surehold.core.records import Header, check_run_id, read_status
 from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import tell_repairs
 from surehold.engine.commit.steps import Steps, Work, blocking
-from surehold.engine.inspect import Change, CheckpointMetadata, HistoryEntry
-from surehold.engine.inspect import changes as views
+from surehold.engine.journal import Change, CheckpointMetadata, HistoryEntry
+from surehold.engine.journal import changes as views
 from surehold.engine.repair import RepairReport, RunVerdict, verify_missing, verify_run
 from surehold.errors import UsageError
 from surehold.storage.base import RecordQuery

@@ -1,3 +1,4 @@
+from surehold.engine.journal import changes as changes
 from surehold.engine.journal.append import Journal as Journal
 from surehold.engine.journal.append import Sent as Sent
 from surehold.engine.journal.append import checkpoint_body as checkpoint_body
@@ -5,6 +6,14 @@ from surehold.engine.journal.append import commit as commit
 from surehold.engine.journal.body import Body as Body
 from surehold.engine.journal.body import read_body as read_body
 from surehold.engine.journal.body import read_written as read_written
+from surehold.engine.journal.changes import Change as Change
+from surehold.engine.journal.changes import CheckpointMetadata as CheckpointMetadata
+from surehold.engine.journal.changes import HistoryEntry as HistoryEntry
+from surehold.engine.journal.changes import blame as blame
+from surehold.engine.journal.changes import changes_between as changes_between
+from surehold.engine.journal.changes import changes_in as changes_in
+from surehold.engine.journal.changes import facts_of as facts_of
+from surehold.engine.journal.changes import metadata_of as metadata_of
 from surehold.engine.journal.delta_base import Cursor as Cursor
 from surehold.engine.journal.delta_base import DeltaBase as DeltaBase
 from surehold.engine.journal.delta_base import delta_base_of as delta_base_of

@@ -23,7 +23,7 @@ from surehold.storage.base import RecordQuery, Storage
 
 if TYPE_CHECKING:  # and what a method works with is loaded when it is called
     from surehold.engine.crypto import Key
-    from surehold.engine.inspect import Change, CheckpointMetadata, HistoryEntry
+    from surehold.engine.journal import Change, CheckpointMetadata, HistoryEntry
     from surehold.engine.repair import RepairReport, RunVerdict
     from surehold.engine.transfer import ImportLimits, Manifest, Redact, Style
 

@@ -35,6 +35,8 @@ from surehold.engine.runs.execution import warn_beside as warn_beside
 from surehold.engine.runs.leases import LEASE_SECONDS as LEASE_SECONDS
 from surehold.engine.runs.leases import GrantedLease as GrantedLease
 from surehold.engine.runs.leases import RunLease as RunLease
+from surehold.engine.runs.note_views import NoteView as NoteView
+from surehold.engine.runs.note_views import view_note as view_note
 from surehold.engine.runs.open_run import OpenRun as OpenRun
 from surehold.engine.runs.open_run import draft_at as draft_at
 from surehold.engine.runs.questions import interrupt as interrupt
@@ -42,6 +44,11 @@ from surehold.engine.runs.run_body import LoopProgress as LoopProgress
 from surehold.engine.runs.run_body import RunContext as RunContext
 from surehold.engine.runs.run_body import other_items as other_items
 from surehold.engine.runs.run_body import under as under
+from surehold.engine.runs.status import SHOWN_STATUSES as SHOWN_STATUSES
+from surehold.engine.runs.status import STORED_AS_RUNNING as STORED_AS_RUNNING
+from surehold.engine.runs.status import UNDER_WAY as UNDER_WAY
+from surehold.engine.runs.status import runs_with_status as runs_with_status
+from surehold.engine.runs.status import status_of_run as status_of_run
 from surehold.engine.runs.stop_requests import InterruptMode as InterruptMode
 from surehold.engine.runs.stop_requests import InterruptReason as InterruptReason
 from surehold.engine.runs.stop_requests import StopRequests as StopRequests

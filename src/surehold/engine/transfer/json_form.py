@@ -27,8 +27,7 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.core.values import Opaque, decode
-from surehold.engine.inspect import Change
-from surehold.engine.journal import Loaded
+from surehold.engine.journal import Change, Loaded
 from surehold.errors import UsageError
 
 Style = Literal["agent", "fleet", "graph", "resilient"]

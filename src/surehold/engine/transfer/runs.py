@@ -38,8 +38,7 @@ from surehold.core.records import (
 )
 from surehold.engine.commit import blocking
 from surehold.engine.crypto import Key, Keys, load_keys
-from surehold.engine.inspect import changes_in
-from surehold.engine.journal import Reader
+from surehold.engine.journal import Reader, changes_in
 from surehold.engine.transfer.json_form import Style, form_of, form_of_change
 from surehold.engine.transfer.limits import LIMITS, Excess, ImportLimits
 from surehold.engine.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from surehold.cli.framework import read_value
 from surehold.engine.runs import Waiting, answer, check_fits, pending
 from surehold.errors import NotFoundError, UsageError
+from surehold.views.words import read_value
 from surehold.web.actions.plan import Action, ActionPlan, page_of
 from surehold.web.forms import PREFIX, Given, read_changes
 

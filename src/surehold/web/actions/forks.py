@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from surehold.cli.commands.act import fork_from
 from surehold.core.records import Header
+from surehold.doors.resume import fork_with
 from surehold.engine.repair import state_text
 from surehold.errors import UsageError
 from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, note_action, page_of
@@ -57,7 +57,7 @@ class ForkAction(Action):
         if not isinstance(others, dict):
             raise UsageError("the other values are no JSON object", hint='as {"topic": "kelp"}')
         edit = {**read_changes(self._values(header), given), **others}
-        made = fork_from(self._site.manager, header, edit, given.get("run_id") or None)
+        made = fork_with(self._site.manager, header, edit, given.get("run_id") or None)
         changed = f", {', '.join(edit)} changed" if edit else ""
         did = f"forked it from {header.run_id}@{header.step}{changed}"
         note_action(self._site, made.run_id, did, who, header.step)

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 
-from surehold.cli.commands.start import make_runs
+from surehold.demo.runs import make_runs
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RunQuery
 from surehold.web.actions.answers import AnswerAction

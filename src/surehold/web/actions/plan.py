@@ -10,9 +10,9 @@ import msgspec
 from surehold.core.records import Header
 from surehold.engine.journal import Note
 from surehold.storage.base import RunInfo
+from surehold.views.run_page import run_of
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
-from surehold.web.views import run_of
 
 
 class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):

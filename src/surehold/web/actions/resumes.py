@@ -11,13 +11,13 @@ from threading import Lock
 
 import msgspec
 
-from surehold.cli.commands.act import rewind_text
-from surehold.cli.framework import money, recorded_entry
 from surehold.core.records import Header
 from surehold.doors.resume import IN_DOUBT, ResumePlan, explain
 from surehold.engine.runs import Waiting
 from surehold.errors import ConflictError, SureholdError, UsageError
 from surehold.storage.base import RunInfo, RunQuery
+from surehold.views.waiting import recorded_entry, rewind_text
+from surehold.views.words import money
 from surehold.web.actions.plan import (
     Action,
     ActionPlan,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from surehold.cli.commands.keep import plan_forget
 from surehold.core.policy import Rules
 from surehold.engine.retention import bulk
 from surehold.storage.base import RunInfo, RunQuery
+from surehold.views.forgetting import plan_forget
 from surehold.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
 from surehold.web.forms import Field, Given
 

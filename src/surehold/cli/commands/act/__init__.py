@@ -1,7 +1,1 @@
 """Commands that change a run: resume, fork, tag, pin, answer."""
-
-from __future__ import annotations
-
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

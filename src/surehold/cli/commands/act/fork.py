@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
-
-import msgspec
+from typing import Annotated
 
 from surehold.cli import framework as ui
-from surehold.core.records import Header, check_run_id
-from surehold.core.values import Nature
-from surehold.doors.resume import edited
-from surehold.engine.inspect import Origin
-from surehold.engine.journal import CheckpointDraft, Loaded
-from surehold.engine.managers import CheckpointManager
+from surehold.core.records import check_run_id
+from surehold.doors.resume import fork_with
+from surehold.views.forks import Origin
 
 
 class Fork(ui.Document, kw_only=True, tag="fork"):
@@ -44,37 +38,15 @@ def fork(
     edit = ui.read_pairs("--set", set or ())
     if run_id is not None:
         check_run_id(run_id, "--as")
-    document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
-    origin = document.forked_from
-    changed = f", {', '.join(edit)} changed" if edit else ""
-    source = f" forked from {origin.run_id}@{origin.step}{changed}"
-    cli.give(document, lambda: [ui.Line.of(ui.Cell(document.run_id, "bold"), source)])
-
-
-def fork_from(
-    manager: CheckpointManager, header: Header, edit: dict[str, Any], run_id: str | None = None
-) -> Fork:
-    """Fork a run from a checkpoint, with other values for some keys."""
-    made = manager.fork_from_checkpoint(header.id, run_id, change=_change(edit))
-    new = manager.latest(str(made.run_id))
-    assert new is not None
-    return Fork(
-        run_id=new.run_id,
-        checkpoint_id=new.checkpoint_id,
-        step=new.step,
+    header = cli.finder.checkpoint(checkpoint)
+    made = fork_with(cli.manager, header, edit, run_id)
+    document = Fork(
+        run_id=made.run_id,
+        checkpoint_id=made.checkpoint_id,
+        step=made.step,
         forked_from=Origin(header.run_id, header.id, header.step),
         changed=[*edit],
     )
-
-
-def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
-    graph_change = edited(edit)
-
-    def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
-        if loaded.door.has_nodes:  # a graph decides its next node again
-            return graph_change(loaded, draft)
-        values = {**draft.values, **edit}
-        natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
-        return msgspec.structs.replace(draft, values=values, natures=natures)
-
-    return change
+    changed = f", {', '.join(edit)} changed" if edit else ""
+    source = f" forked from {header.run_id}@{header.step}{changed}"
+    cli.give(document, lambda: [ui.Line.of(ui.Cell(document.run_id, "bold"), source)])

@@ -7,28 +7,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, NoReturn
 
-import msgspec
-
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import effect_choices, pending_in
 from surehold.engine.runs import Waiting
 from surehold.storage.base import RunWatch
+from surehold.views.waiting import Pending
 
 _EVERY = 0.25
 _AT_LEAST = 5.0
 """Seconds after which it looks even if no change was noticed."""
-
-
-class Pending(ui.Document, kw_only=True, tag="pending"):
-    """``pending``"""
-
-    pending: Annotated[list[Waiting], ui.Rows("waiting")]
-
-    @classmethod
-    def of(cls, found: list[Waiting]) -> Pending:
-        """The document of these, each question as the journal writes it."""
-        told = (msgspec.structs.replace(one, question=ui.raw(one.question)) for one in found)
-        return cls(pending=[*told])
 
 
 @ui.command

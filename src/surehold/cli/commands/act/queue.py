@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.core.policy import QueueEntry, QueueInfo, QueueSettings, Unserved, WorkerProcess
+from surehold.core.policy import QueueSettings, WorkerProcess
 from surehold.errors import NotFoundError, UsageError
 from surehold.executors import (
     cancel,
@@ -22,45 +21,7 @@ from surehold.executors import (
     unserved,
 )
 from surehold.storage.addresses import nearest
-
-
-class QueueRun(msgspec.Struct, kw_only=True):
-    """A queued run."""
-
-    run_id: str
-    queue: str
-    target: str
-    state: str
-    priority: int
-    key: str
-    due: datetime | None
-    failures: int
-    reason: str
-    cancelled: bool
-
-    @classmethod
-    def of(cls, entry: QueueEntry) -> QueueRun:
-        """The entry as documents hold it."""
-        facts = {name: getattr(entry, name) for name in cls.__struct_fields__}
-        due = None if entry.due is None else datetime.fromtimestamp(entry.due, UTC)
-        return cls(**{**facts, "due": due})
-
-
-class QueueList(ui.Document, kw_only=True, tag="queues"):
-    """``queue``"""
-
-    queues: Annotated[list[QueueInfo], ui.Rows("queue")]
-    unserved: list[Unserved]
-    """Ready runs that no worker takes, by queue and code."""
-
-
-class QueueDocument(ui.Document, kw_only=True, tag="queue"):
-    """``queue show``, ``dead``, ``pause``, ``resume`` and ``limit``"""
-
-    queue: str
-    """Its name; empty for all."""
-    settings: QueueSettings
-    runs: Annotated[list[QueueRun], ui.Rows("queued-run")]
+from surehold.views.queues import QueueDocument, QueueList, QueueRun, WorkerList
 
 
 class Requeued(ui.Document, kw_only=True, tag="requeued"):
@@ -68,12 +29,6 @@ class Requeued(ui.Document, kw_only=True, tag="requeued"):
 
     runs: list[str]
     entries: int
-
-
-class WorkerList(ui.Document, kw_only=True, tag="workers"):
-    """``queue workers``"""
-
-    workers: Annotated[list[WorkerProcess], ui.Rows("worker-process")]
 
 
 _LISTED = 100

@@ -11,7 +11,8 @@ from surehold.cli.commands.act.waiting import effect_choices
 from surehold.core.records import Header
 from surehold.doors.resume import Resumable, ResumePlan, explain, load_resumable
 from surehold.errors import RunError, Signal, SureholdError, UsageError
-from surehold.storage.base import RecordQuery, RunInfo, Storage
+from surehold.storage.base import RunInfo
+from surehold.views.waiting import recorded_entry, rewind_text
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
@@ -82,7 +83,7 @@ def resume(
 
 
 def _recorded(cli: ui.Cli, run: RunInfo) -> str:
-    entry = ui.recorded_entry(cli.manager, run)
+    entry = recorded_entry(cli.manager, run)
     if entry == "":
         raise UsageError(
             f"run {run.run_id!r} is a LangGraph thread",
@@ -116,40 +117,6 @@ def _say(cli: ui.Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) ->
     for line in text.splitlines():
         cli.say(line)
     return text
-
-
-def rewind_text(storage: Storage, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
-    """The meaning of resuming from a checkpoint that is not the newest."""
-    run, step = f"run {plan.run_id}", earlier.step
-    if earlier.status == "completed":
-        none = "nothing runs" if now else "nothing would run"
-        return f"{run} was completed at that checkpoint, of step {step}: {none}"
-    origin = _common_ancestor(storage, plan.checkpoint_id, earlier)
-    if origin is not None and origin.id == earlier.id:
-        return (
-            f"{run} {'is' if now else 'would be'} rewound from step {plan.step}"
-            f" to step {step}; effects recorded since then are not repeated"
-        )
-    resumes = f"{run} {'resumes' if now else 'would resume'} from the checkpoint of step {step}"
-    if origin is None:
-        return f"{resumes}; effects recorded after it are not repeated"
-    return (
-        f"{resumes}, on a branch that the run had left; effects recorded after it on that branch"
-        " are not repeated, those of the abandoned branch may be"
-    )
-
-
-def _common_ancestor(storage: Storage, newest: str, earlier: Header) -> Header | None:
-    """The newest checkpoint on the run's path that is not after *earlier*.
-
-    None if checkpoints between the two were dropped.
-    """
-    query = RecordQuery(run_id=earlier.run_id, scope="")
-    kept = {header.id: header for header in storage.headers(query)}
-    passed = kept.get(newest)
-    while passed is not None and passed.seq > earlier.seq:
-        passed = kept.get(passed.parent or "")
-    return passed
 
 
 def _resume(

@@ -10,6 +10,7 @@ import msgspec
 from surehold.cli import framework as ui
 from surehold.engine.runs import Waiting, check_fits, pending, resolve
 from surehold.errors import NotFoundError, UsageError
+from surehold.views.waiting import how_to_resume
 
 WaitingRun = Annotated[str, ui.Argument(metavar="RUN", help="The run that waits.")]
 Id = Annotated[
@@ -101,6 +102,6 @@ def _how_to_continue(cli: ui.Cli, run_id: str) -> str:
     while run is not None and (newest := reader.newest(run)) is not None:
         parent = reader.run(str(newest.metadata.get("parent_run", "")))
         if parent is None:
-            return ui.how_to_resume(cli, run)
+            return how_to_resume(cli.manager, run, cli.settings.graphs.value)
         run = parent
     return "start its program again"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from surehold.cli import framework as ui
-from surehold.cli.commands.keep.policy import spelled
 from surehold.cli.commands.keep.prune import free
 from surehold.core.policy import Decision, Rules
-from surehold.engine.managers import CheckpointManager
-from surehold.engine.retention import bulk, plan_freeing
+from surehold.engine.retention import bulk
 from surehold.engine.runs import check_not_held
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RunInfo
+from surehold.views.forgetting import Forget, plan_forget
 
 _SHOWN = 40
 
@@ -42,27 +40,6 @@ _RULES = {
     "keep_failed": _rule("AGE", "Those of failed runs, up to this age."),
     "max_age": _rule("AGE", "Nothing older than this, whatever other rules say."),
 }
-
-
-class DecidedCheckpoint(ui.CheckpointInfo, kw_only=True):
-    """A checkpoint with the decision about it."""
-
-    keep: bool
-    reasons: tuple[str, ...]
-
-
-class Forget(ui.Document, kw_only=True, tag="forget"):
-    """``forget``"""
-
-    dry_run: bool
-    rules: dict[str, Any]
-    origin: str
-    kept: int
-    forgotten: int
-    freed_bytes: int
-    """The bytes that `surehold prune` frees, or that --prune freed."""
-    deleted_runs: list[str]
-    decisions: Annotated[list[DecidedCheckpoint], ui.Rows("decision")]
 
 
 @ui.command
@@ -140,37 +117,6 @@ def _forget(
     if prune:
         document.freed_bytes = free(cli, runs)
     cli.give(document, lambda: [_done_line(document, many, pruned=prune)])
-
-
-def plan_forget(
-    manager: CheckpointManager, runs: list[RunInfo], rules: Rules, origin: str
-) -> tuple[list[Decision], Forget]:
-    """Compute what the rules keep and drop of these runs; change nothing."""
-    tz, now = datetime.now().astimezone().tzinfo or UTC, datetime.now(UTC)
-    decisions = bulk.plan_forget(manager.reader, manager.retention, runs, rules, now, tz)
-    gone: dict[str, set[int]] = {}
-    for header, keep, _ in decisions:
-        if not keep:
-            gone.setdefault(header.run_id, set()).add(header.seq)
-    document = Forget(
-        dry_run=True,
-        rules=spelled(rules),
-        origin=origin,
-        kept=sum(decision.keep for decision in decisions),
-        forgotten=sum(map(len, gone.values())),
-        freed_bytes=sum(
-            plan.stored
-            for run in runs
-            if run.run_id in gone
-            and (plan := plan_freeing(manager.retention, run, gone[run.run_id])) is not None
-        ),
-        deleted_runs=[],
-        decisions=[
-            DecidedCheckpoint.of(header, keep=keep, reasons=reasons)
-            for header, keep, reasons in decisions
-        ],
-    )
-    return decisions, document
 
 
 def _delete(

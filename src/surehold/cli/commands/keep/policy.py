@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Annotated, Any
 
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.core.policy import Rules
 from surehold.errors import UsageError
+from surehold.views.forgetting import spelled
 
 
 class Policy(ui.Document, kw_only=True, tag="policy"):
@@ -41,21 +40,3 @@ def policy(
         yield ui.Line.of(ui.Cell(f"from {document.origin}", "dim"))
 
     cli.give(document, text)
-
-
-def spelled(rules: Rules) -> dict[str, Any]:
-    """The rules that are set, as `surehold.toml` spells them."""
-    values = {field.name: getattr(rules, field.name) for field in fields(rules)}
-    return {
-        name.replace("_", "-"): _plain(value)
-        for name, value in values.items()
-        if value not in (None, (), {}, False, "run")
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {kind: spelled(rules) for kind, rules in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
-    return value if isinstance(value, int) else str(value)

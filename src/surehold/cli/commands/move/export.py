@@ -95,9 +95,7 @@ def _say(cli: ui.Cli, run: RunInfo, path: Path, form: Any) -> None:
 def _texts(cli: ui.Cli, run: RunInfo, *, html: bool, style: Any) -> Iterable[str]:
     if not html:
         return (f"{line}\n" for line in json_lines(cli.manager.reader, run.run_id, style))
-    from surehold.web import run_file
-
-    return run_file(cli.manager, run)
+    return cli.page.run_file(cli.manager, run)
 
 
 def _check_free(path: Path, *, overwrite: bool) -> None:

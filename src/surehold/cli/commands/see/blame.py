@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.cli.commands.see.paths import parts_of, pointer_of, tree_of, value_at
-from surehold.engine.inspect import blame as look
-from surehold.engine.managers import CheckpointManager
-from surehold.errors import NotFoundError
-from surehold.storage.base import RunInfo
-
-
-class Blame(ui.Document, kw_only=True, tag="blame"):
-    """``blame``"""
-
-    key: str
-    checkpoint: ui.CheckpointInfo
-    value: Any
+from surehold.views.values import Blame, read_blame
 
 
 @ui.command
@@ -32,26 +20,6 @@ def blame(
     """Name the step that last wrote a value."""
     document = read_blame(cli.manager, cli.finder.run(run), key)
     cli.give(document, lambda: _text(document))
-
-
-def read_blame(manager: CheckpointManager, run: RunInfo, key: str) -> Blame:
-    """The checkpoint that last wrote the value at *key*."""
-    reader = manager.reader
-    newest = reader.newest(run)
-    found = None
-    if newest is not None:
-        state = tree_of(reader.load_visible(newest))
-        parts = parts_of(key.removeprefix("state."))
-        value = value_at(state, parts, run.run_id)
-        found = look(reader, run, pointer_of(state, parts), "")
-    if found is None:
-        raise NotFoundError(
-            f"no step of run {run.run_id!r} wrote {key!r}",
-            hint=f"surehold show {run.run_id} shows its state",
-            run_id=run.run_id,
-        )
-    header = reader.resolve(found.checkpoint_id, run_id=run.run_id)
-    return Blame(key=key, checkpoint=ui.CheckpointInfo.of(header), value=value)
 
 
 def _text(document: Blame) -> Iterator[object]:

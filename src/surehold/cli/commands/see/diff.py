@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -10,11 +9,8 @@ import msgspec
 
 from surehold.cli import framework as ui
 from surehold.core.records import Header
-from surehold.core.values import decode
-from surehold.engine.inspect import changes_between, spent
-from surehold.engine.journal import Loaded
-from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError
+from surehold.views.comparison import Diff, read_diff
 
 _INLINE = 60
 """An old and a new value of this many characters share a line."""
@@ -24,21 +20,6 @@ _SIGNS = {
     "remove": ui.Cell("- ", "red"),
     "replace": ui.Cell("~ ", "yellow"),
 }
-
-
-class Diff(ui.Document, kw_only=True, tag="diff"):
-    """``diff``"""
-
-    a: ui.CheckpointInfo
-    b: ui.CheckpointInfo
-    changes: Annotated[list[ui.ChangeRow], ui.Rows("change")]
-    keys: list[str]
-    """The keys of the state that differ."""
-    appended: dict[str, int]
-    """By how many items lists of the state grew."""
-    tokens: int
-    dollars: float
-    """The cost of the effects between the two; less than 0 if *a* cost more."""
 
 
 @ui.command
@@ -71,36 +52,6 @@ def _both(cli: ui.Cli, a: str, b: str | None) -> tuple[Header, Header]:
             run_id=second.run_id,
         )
     return cli.finder.checkpoint(second.parent), second
-
-
-def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
-    """The changes that turn the state of *a* into that of *b*."""
-    reader = manager.reader
-    before, after = reader.load_visible(a), reader.load_visible(b)
-    changes = ui.change_rows(changes_between(before, after))
-    for row in changes:
-        if row.op != "add":
-            row.old = ui.raw(_old(before, row.path))
-    ends = [row.path for row in changes if row.path.endswith("/-")]
-    costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
-    return Diff(
-        a=ui.CheckpointInfo.of(a),
-        b=ui.CheckpointInfo.of(b),
-        changes=changes,
-        keys=list(dict.fromkeys(ui.keys_of(row.path)[0] for row in changes)),
-        appended=dict(Counter(path.removesuffix("/-") for path in ends)),
-        tokens=costs[1].tokens - costs[0].tokens,
-        dollars=costs[1].dollars - costs[0].dollars,
-    )
-
-
-def _old(before: Loaded, path: str) -> Any:
-    """The value at a JSON Pointer before the change."""
-    first, *rest = ui.keys_of(path)
-    value: Any = decode(before.texts[first])
-    for key in rest:
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    return value
 
 
 def diff_lines(document: Diff) -> Iterator[object]:

@@ -5,51 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from surehold.cli import framework as ui
-from surehold.cli.commands.see.lanes import draw, newest_first
-from surehold.cli.commands.see.log import History, moment_cells, note_words, read_log, shown_notes
+from surehold.cli.commands.see.log import moment_cells, note_words, shown_notes
 from surehold.core.records import Header
-from surehold.engine.inspect import TimelineEntry, fork_origins
-from surehold.engine.managers import CheckpointManager
-from surehold.storage.base import RunInfo
-
-
-def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
-    """The run, its origins and all their forks; the oldest ancestor first."""
-    origins = fork_origins(manager.storage)
-    family = [run_id]
-    while (origin := origins.get(family[0])) is not None and origin.run_id not in family:
-        family.insert(0, origin.run_id)
-    for member in family:
-        family += (
-            fork
-            for fork, origin in reversed(origins.items())
-            if origin.run_id == member and fork not in family
-        )
-    return family
-
-
-def read_family(
-    manager: CheckpointManager, run: RunInfo, *, scope: str, limit: int | None
-) -> History:
-    """The newest *limit* checkpoints of a run and its forks, children before parents."""
-    histories = [
-        read_log(manager, info, scope=scope, limit=limit)
-        for member in family_of(manager, run.run_id)
-        if (info := manager.reader.run(member)) is not None
-    ]
-    moments = {one.header.id: one for history in histories for one in history.moments}
-    ordered = newest_first(
-        {
-            id: (moment.header.parent, moment.header.saved_at.timestamp())
-            for id, moment in moments.items()
-        }
-    )
-    return History(
-        run_id=run.run_id,
-        status=next(one.status for one in histories if one.run_id == run.run_id),
-        moments=[moments[id] for id, _ in ordered[:limit]],
-        more=limit is not None and len(ordered) > limit,
-    )
+from surehold.views.forks import draw
+from surehold.views.timeline import TimelineEntry
 
 
 def graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object]:

@@ -5,50 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
-import msgspec
-
 from surehold.cli import framework as ui
 from surehold.core.records import Header
-from surehold.engine.inspect import NoteView, TimelineEntry, status_of_run, timeline
-from surehold.engine.managers import CheckpointManager
-from surehold.storage.base import RunInfo
+from surehold.engine.runs import NoteView
+from surehold.views.timeline import (
+    SHOWN,
+    History,
+    TimelineEntry,
+    read_family,
+    read_log,
+    read_operations,
+)
 
-_SHOWN = 30
 _WORDS = 100
 """Characters of an error that a line shows."""
 _LEFT_OUT = ("item", "key", "prune", "pin", "tag", "release", "writes")
 """Kinds of notes that only --operations shows: other columns or commands show their effect."""
-
-
-class Log(ui.Document, kw_only=True, tag="log"):
-    """``log``"""
-
-    run_id: str
-    status: str
-    checkpoints: Annotated[list[ui.Checkpoint], ui.Rows("checkpoint")]
-    open: list[NoteView]
-    """Notes after the newest checkpoint."""
-    more: bool
-
-
-class History(msgspec.Struct, kw_only=True):
-    """Entries of a log, newest first, as `log` and its forms read them."""
-
-    run_id: str
-    status: str
-    moments: list[TimelineEntry]
-    after: tuple[NoteView, ...] = ()
-    more: bool = False
-
-    def document(self) -> Log:
-        """The entries as JSON."""
-        return Log(
-            run_id=self.run_id,
-            status=self.status,
-            checkpoints=[ui.checkpoint_of(moment) for moment in self.moments],
-            open=[ui.note_of(note) for note in self.after],
-            more=self.more,
-        )
 
 
 @ui.command
@@ -64,7 +36,7 @@ def log(
     scope: Annotated[
         str | None, ui.Option(help="Only the checkpoints of this nested graph.")
     ] = None,
-    limit: ui.Limit = _SHOWN,
+    limit: ui.Limit = SHOWN,
     all: ui.All = False,
 ) -> None:
     """Show what each step of a run changed, the newest first.
@@ -73,12 +45,12 @@ def log(
     """
     found, most = cli.finder.run(run), None if all else limit
     if graph:
-        from surehold.cli.commands.see.graph_log import graph_lines, read_family
+        from surehold.cli.commands.see.graph_log import graph_lines
 
         history = read_family(cli.manager, found, scope=scope or "", limit=most)
         cli.give(history.document(), lambda: graph_lines(history.moments, notes=operations))
     elif operations:
-        from surehold.cli.commands.see.operations import operations_table, read_operations
+        from surehold.cli.commands.see.operations import operations_table
 
         history = read_operations(cli.manager, found, scope=scope, limit=most)
         cli.give(history.document(), lambda: operations_table(history.moments))
@@ -87,48 +59,6 @@ def log(
         cli.give(history.document(), lambda: _table(history))
     if cli.for_people and history.more:
         cli.say(ui.Cell("there are earlier ones: -n or --all", "dim"))
-
-
-def read_log(
-    manager: CheckpointManager, run: RunInfo, *, scope: str = "", limit: int | None = _SHOWN
-) -> History:
-    """The newest *limit* checkpoints of a scope of the run, with their notes."""
-    moments, after = timeline(manager.reader, manager.retention, run, limit=limit, scope=scope)
-    status = status_of_run(manager.storage, run)
-    settled: set[tuple[str, str]] = set()
-    after = with_settled(after, settled, running=status == "running")
-    moments = [
-        msgspec.structs.replace(moment, notes=with_settled(moment.notes, settled))
-        for moment in moments
-    ]
-    return History(
-        run_id=run.run_id,
-        status=status,
-        moments=moments,
-        after=after,
-        more=limit is not None and len(moments) == limit and moments[-1].header.parent is not None,
-    )
-
-
-def with_settled(
-    notes: Iterable[NoteView], settled: set[tuple[str, str]], *, running: bool = False
-) -> tuple[NoteView, ...]:
-    """Notes in which an effect is in doubt only if no later note settles it.
-
-    *settled* holds the effects that later notes settle, and is added to; notes must be passed
-    newest first. While the run is *running*, an open effect is in progress, not in doubt.
-    """
-    made: list[NoteView] = []
-    for note in reversed([*notes]):
-        key = (note.scope, note.id)
-        if note.kind == "effect":
-            if note.state == "in doubt" and (running or key in settled):
-                made.append(msgspec.structs.replace(note, state="begun"))
-                continue
-            if note.state in ("done", "failed"):
-                settled.add(key)
-        made.append(note)
-    return tuple(reversed(made))
 
 
 def _table(history: History) -> Iterator[object]:

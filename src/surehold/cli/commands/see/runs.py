@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Annotated, Any
-
-import msgspec
+from collections.abc import Iterator
+from typing import Annotated
 
 from surehold.cli import framework as ui
-from surehold.core.records import read_status
-from surehold.engine.inspect import SHOWN_STATUSES, RunSummary, runs_with_status, summaries
-from surehold.engine.managers import CheckpointManager
-from surehold.errors import UsageError
-from surehold.storage.addresses import nearest
-from surehold.storage.base import RecordQuery, RunInfo, RunQuery
+from surehold.views.runs import SORTS, Filter, RunSummary, list_runs
 
 _SHOWN = 20
-_SORTS: dict[str, Callable[[RunSummary], Any]] = {
-    "began": lambda run: run.started_at,
-    "saved": lambda run: run.saved_at,
-    "steps": lambda run: run.step,
-    "size": lambda run: run.stored_bytes,
-    "cost": lambda run: run.dollars,
-    "name": lambda run: (run.name, run.run_id),
-}
-
-
-class RunList(ui.Document, kw_only=True, tag="runs"):
-    """``runs``"""
-
-    runs: Annotated[list[RunSummary], ui.Rows("run")]
-    more: bool
-    """True if there are more than were asked for."""
 
 
 @ui.command
@@ -50,7 +26,7 @@ def runs(
         ui.Option(metavar="KEY=VALUE", help="Metadata that one of its checkpoints has."),
     ] = None,
     sort: Annotated[
-        str | None, ui.Option(help=f"{', '.join(_SORTS)}; newest or most first.")
+        str | None, ui.Option(help=f"{', '.join(SORTS)}; newest or most first.")
     ] = None,
     limit: ui.Limit = _SHOWN,
     all: ui.All = False,
@@ -60,15 +36,13 @@ def runs(
     A running run whose process is gone is shown as stale, one that no worker has taken yet as
     queued.
     """
-    document = list_runs(
-        cli.manager,
-        name,
-        status=status,
-        search=search,
+    wanted = Filter(
+        name=name or "",
+        status=status or "",
+        search=search or "",
         where=ui.read_pairs("--where", where or ()),
-        sort=sort,
-        limit=None if all else limit,
     )
+    document = list_runs(cli.manager, wanted, sort=sort, limit=None if all else limit)
     cli.give(document, lambda: _table(document.runs))
     if not cli.for_people:
         return
@@ -78,65 +52,6 @@ def runs(
         cli.say("no run matches", ui.Cell(" (surehold runs lists all)", "dim"))
     elif not document.runs:
         cli.say(f"no runs in {cli.address}", ui.Cell(" (surehold demo makes some)", "dim"))
-
-
-def list_runs(
-    manager: CheckpointManager,
-    name: str | None,
-    *,
-    status: str | None,
-    search: str | None,
-    where: dict[str, Any],
-    sort: str | None,
-    limit: int | None,
-) -> RunList:
-    """The runs that match, sorted."""
-    if sort is not None and sort not in _SORTS:
-        raise UsageError(f"runs cannot be sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
-    wanted = None if status is None else read_shown_status(manager, status)
-    found: Iterable[RunInfo] = _found(manager, name, wanted, where)
-    if sort is None and search is None and status is None and limit is not None:
-        found = islice(found, limit + 1)
-    chosen = summaries(manager.retention, manager.storage, found)
-    chosen = [run for run in chosen if wanted in (None, run.status) and _matches(run, search)]
-    if sort is not None:
-        chosen.sort(key=_SORTS[sort], reverse=sort != "name")
-    return RunList(runs=chosen[:limit], more=limit is not None and len(chosen) > limit)
-
-
-def read_shown_status(manager: CheckpointManager, text: str) -> str:
-    """The status that *text* names; a `UsageError` if no run can have it."""
-    status = read_status(text)
-    stored = RunQuery(status=status, limit=1)
-    if status not in SHOWN_STATUSES and not any(manager.storage.runs(stored)):
-        raise UsageError(
-            f"no run has the status {text!r}",
-            hint=f"{nearest(text, SHOWN_STATUSES)}one of {', '.join(SHOWN_STATUSES)}",
-        )
-    return status
-
-
-def _found(
-    manager: CheckpointManager, name: str | None, status: str | None, where: dict[str, Any]
-) -> Iterator[RunInfo]:
-    storage = manager.storage
-    query = RunQuery(name=name)
-    if not where:
-        return runs_with_status(storage, query, status)
-    headers = storage.headers(RecordQuery(name=name, metadata=where))
-    return (
-        run
-        for run_id in dict.fromkeys(header.run_id for header in headers)
-        for run in runs_with_status(storage, msgspec.structs.replace(query, run_id=run_id), status)
-    )
-
-
-def _matches(run: RunSummary, search: str | None) -> bool:
-    if search is None:
-        return True
-    metadata = msgspec.json.encode(run.metadata).decode()
-    texts = (run.run_id, run.name, run.node or "", *run.tags, metadata)
-    return any(search.lower() in text.lower() for text in texts)
 
 
 def _table(shown: list[RunSummary]) -> Iterator[object]:

@@ -9,28 +9,10 @@ from typing import Annotated
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.core.records import Header
-from surehold.engine.inspect import failed_node, status_of_run
-from surehold.engine.managers import CheckpointManager
-from surehold.engine.repair import state_text
-from surehold.engine.runs.effects import failure_in
+from surehold.views.values import Show, read_checkpoint
 
 _LINES = 200
 _INDENT = 12
-
-
-class Show(ui.Document, kw_only=True, tag="show"):
-    """``show``"""
-
-    checkpoint: ui.CheckpointInfo
-    state: msgspec.Raw
-    error: str = ""
-    """The class and text of the error that its run failed with."""
-    failed_in: str = ""
-    """The node that its run failed in."""
-    pinned: bool = False
-    run_status: str = ""
-    """The status of its run as `surehold runs` shows it, if it is the newest checkpoint."""
 
 
 @ui.command
@@ -44,22 +26,6 @@ def show(
     """Show a checkpoint: its place in the run, and its state."""
     document = read_checkpoint(cli.manager, cli.finder.checkpoint(checkpoint))
     cli.give(document, lambda: _text(document, None if full else _LINES))
-
-
-def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
-    """A checkpoint with its state."""
-    loaded = manager.reader.load_visible(header)
-    run = manager.reader.run(header.run_id)
-    newest = manager.reader.newest(run) if run is not None else None
-    is_newest = newest is not None and newest.id == header.id
-    return Show(
-        checkpoint=ui.CheckpointInfo.of(header),
-        state=msgspec.Raw(state_text(loaded.texts)),
-        error=failure_in(header, loaded.extras[-1]),
-        failed_in=failed_node(header, loaded.extras[-1]),
-        pinned=header.seq in manager.retention.marks(header.run_id).pinned,
-        run_status=status_of_run(manager.storage, run) if run and is_newest else "",
-    )
 
 
 def _text(document: Show, most: int | None) -> Iterator[object]:

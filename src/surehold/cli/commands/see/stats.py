@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from surehold.cli import framework as ui
-from surehold.engine.inspect import Figures, KindStats, Latency, ResumeStats, load_times
-from surehold.storage.addresses import place_of
-from surehold.storage.base import RunQuery
+from surehold.storage.base import RunInfo
+from surehold.views.stats import (
+    Stats,
+    read_stats,
+)
 
 _LISTED = 10
-
-
-class Stats(ui.Document, kw_only=True, tag="stats"):
-    """``stats``"""
-
-    storage: str
-    runs: int
-    checkpoints: int
-    logical_bytes: int
-    stored_bytes: int
-    file_bytes: int | None
-    by_kind: list[KindStats]
-    by_run: list[KindStats]
-    resumes: list[ResumeStats]
-    latency: list[Latency]
 
 
 @ui.command
@@ -35,44 +22,12 @@ def stats(cli: ui.Cli) -> None:
     for them. Resumes are counted by the leases under which checkpoints were saved. Load times are
     measured now, on the newest runs.
     """
-    document = read_stats(cli)
+
+    def progress(runs: list[RunInfo]) -> Iterable[RunInfo]:
+        return cli.progress("counting", runs, len(runs))
+
+    document = read_stats(cli.manager, cli.settings.storage.value, progress)
     cli.give(document, lambda: _text(document))
-
-
-def read_stats(cli: ui.Cli) -> Stats:
-    """Figures over all runs of the storage."""
-    runs = list(cli.storage.runs(RunQuery()))
-    reader = cli.manager.reader
-    figures = Figures()
-    for run in cli.progress("counting", runs, len(runs)):
-        figures.take(reader, run)
-    times = {"load, now": load_times(reader, runs), "between checkpoints": figures.steps}
-    latency = [Latency.of(name, values) for name, values in times.items() if values]
-    by_kind = _by_size(figures.by_kind)
-    return Stats(
-        storage=cli.address,
-        runs=len(runs),
-        checkpoints=sum(kind.checkpoints for kind in by_kind),
-        logical_bytes=sum(kind.logical_bytes for kind in by_kind),
-        stored_bytes=sum(kind.stored_bytes for kind in by_kind),
-        file_bytes=_file_bytes(cli),
-        by_kind=by_kind,
-        by_run=_by_size(figures.by_run),
-        resumes=sorted(figures.resumes.values(), key=lambda one: one.cause),
-        latency=latency,
-    )
-
-
-def _by_size(known: dict[str, KindStats]) -> list[KindStats]:
-    return sorted(known.values(), key=lambda one: -one.stored_bytes)
-
-
-def _file_bytes(cli: ui.Cli) -> int | None:
-    place = place_of(cli.settings.storage.value)
-    if place is None:
-        return None
-    files = place.rglob("*") if place.is_dir() else place.parent.glob(f"{place.name}*")
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _text(document: Stats) -> Iterator[object]:

@@ -7,10 +7,12 @@ from typing import Annotated
 
 from surehold.cli import framework as ui
 from surehold.cli.commands.see.log import moment_cells
-from surehold.engine.inspect import UNDER_WAY, TimelineEntry, entries_from, status_of_run, timeline
 from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import UNDER_WAY, status_of_run
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo, RunWatch
+from surehold.views.timeline import Checkpoint, TimelineEntry, checkpoint_of, entries_from, timeline
+from surehold.views.waiting import how_to_resume
 
 _ENDED = {
     "completed": 0,
@@ -25,7 +27,7 @@ _ENDED = {
 class Watch(ui.Document, kw_only=True, tag="checkpoint"):
     """``watch``: one document for each checkpoint"""
 
-    checkpoint: ui.Checkpoint
+    checkpoint: Checkpoint
 
 
 @ui.command
@@ -62,7 +64,9 @@ def watch(
             if status not in UNDER_WAY:
                 break
             changes.wait(interval)
-    advice = f" ({ui.how_to_resume(cli, found)})" if status in ("stale", "dead", "failed") else ""
+    advice = ""
+    if status in ("stale", "dead", "failed"):
+        advice = f" ({how_to_resume(manager, found, cli.settings.graphs.value)})"
     at = f" at step {found.step}{advice}"
     cli.say(ui.Cell(found.run_id, "bold"), " ", ui.status_cell(status), at)
     return _ENDED.get(status, ui.exits.FAILED)
@@ -78,4 +82,4 @@ def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Timelin
 def _emit(cli: ui.Cli, moment: TimelineEntry) -> None:
     step = ui.Cell(f"{moment.header.step:>5}  ", "bold")
     line = ui.Line.of(step, *moment_cells(moment, 40))
-    cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), lambda: [line])
+    cli.stream(Watch(checkpoint=checkpoint_of(moment)), lambda: [line])

@@ -1,3 +1,2 @@
 from surehold.cli.commands.start.completion import candidates as candidates
-from surehold.cli.commands.start.demo import make_runs as make_runs
 from surehold.cli.commands.start.schema import make_schemas as make_schemas

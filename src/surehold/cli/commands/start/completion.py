@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 from typing import Annotated
 
 from surehold.cli import framework as ui
+from surehold.cli.listing import COMMANDS, load
 from surehold.errors import SureholdError, UsageError
 from surehold.storage.base import RecordQuery, RunQuery
 
@@ -76,8 +77,6 @@ def candidates(words: Sequence[str], terminal: ui.Terminal) -> list[str]:
 
 
 def _all(before: list[str], begun: str, terminal: ui.Terminal) -> Iterator[str]:
-    from surehold.cli.app import COMMANDS, load
-
     name = next((word for word in before if word in COMMANDS), None)
     if name is None:
         yield from COMMANDS

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from surehold.cli import framework as ui
-from surehold.cli.demo.job import PAGES
-from surehold.doors.resume import edited
-from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
-from surehold.errors import ConflictError, StepError
+from surehold.demo.job import PAGES
+from surehold.demo.runs import make_runs
+from surehold.engine.managers import CheckpointManager
+from surehold.errors import ConflictError
 
 _ADDRESS = "sqlite:///.surehold/demo.db"
 _KILL_AFTER = 9
@@ -74,7 +72,7 @@ def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) 
     """Tell what happens to the job; the steps that its journal has without a gap."""
     with tempfile.TemporaryDirectory() as directory:
         calls = Path(directory) / "calls"
-        words = [sys.executable, "-m", "surehold.cli.demo.job", address, str(calls)]
+        words = [sys.executable, "-m", "surehold.demo.job", address, str(calls)]
         tell(ui.Cell("A job reads twenty pages, one a step.", "bold"))
         killed_after = _start(tell, words, kill_after=_KILL_AFTER)
         tell(ui.Cell("SIGKILL", "bold red"), f" after step {killed_after} of {len(PAGES)}.")
@@ -111,28 +109,6 @@ def _start(tell: Callable[..., None], words: list[str], kill_after: int | None =
             child.kill()
             raise
     return steps
-
-
-def make_runs(manager: CheckpointManager) -> None:
-    """A completed, a failed, a waiting and a forked run of one graph."""
-    from surehold.cli.demo.graph import graph as bare
-
-    saver = AsyncCheckpointManager(manager.storage)
-    graph = bare.over(saver)
-    graph.run_sync({"topic": "kelp"}, run_id="report-mon")
-    graph.resume_sync("report-mon", answer=True)
-    with suppress(StepError):
-        graph.run_sync({"topic": "lichen", "offline": True}, run_id="report-tue")
-    graph.run_sync({"topic": "lichen"}, run_id="report-wed")
-    third = manager.list_checkpoints("report-mon", kind="routine")[-4]
-    change = edited({"audience": "children"})
-    manager.fork_from_checkpoint(third.checkpoint_id, "report-mon-kids", change=change)
-    graph.resume_sync("report-mon-kids")
-    asyncio.run(saver.close())
-    final = manager.latest("report-mon")
-    assert final is not None
-    manager.tag(final.checkpoint_id, "published")
-    manager.pin(third.checkpoint_id)
 
 
 def _report(document: Demo) -> Iterator[object]:

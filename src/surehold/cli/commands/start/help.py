@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from surehold.cli import framework as ui
+from surehold.cli.listing import help_text, load
 
 
 @ui.command
@@ -13,6 +14,4 @@ def help(
     name: Annotated[str | None, ui.Argument(metavar="COMMAND", help="The command.")] = None,
 ) -> None:
     """Print the help of a command, or the list of commands."""
-    from surehold.cli.app import help_text, load
-
     cli.terminal.stdout.write(help_text() if name is None else load(name).signature.help())

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any
 
-import msgspec
-
 from surehold.cli import framework as ui
+from surehold.cli.listing import COMMANDS, load
 from surehold.errors import NotFoundError
 from surehold.storage.addresses import nearest
-
-_FORM = "https://json-schema.org/draft/2020-12/schema"
+from surehold.views.documents import schema_of, type_of
 
 
 class Schemas(ui.Document, kw_only=True, tag="schemas"):
@@ -43,24 +41,12 @@ def schema(
 @cache
 def make_schemas() -> dict[str, dict[str, Any]]:
     """The schema of every document, by its type."""
-    from surehold.cli.app import COMMANDS, load
-
     for name in COMMANDS:
         load(name)
-    return dict(sorted((_type_of(one), _schema_of(one)) for one in _documents(ui.Document)))
+    return dict(sorted((type_of(one), schema_of(one)) for one in _documents(ui.Document)))
 
 
 def _documents(kind: type[ui.Document]) -> Iterator[type[ui.Document]]:
     for one in kind.__subclasses__():
         yield one
         yield from _documents(one)
-
-
-def _type_of(document: type[ui.Document]) -> str:
-    return str(document.__struct_config__.tag)
-
-
-def _schema_of(document: type[ui.Document]) -> dict[str, Any]:
-    made = msgspec.json.schema(document)
-    made["$defs"][document.__name__]["required"] += ["version"]
-    return {"$schema": _FORM, "title": f"surehold {_type_of(document)}, version 1", **made}

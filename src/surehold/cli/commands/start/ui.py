@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from surehold.cli.framework import Cell, Cli, Document, Line, Option, command
+from surehold.cli.framework import Cell, Cli, Line, Option, command
 from surehold.cli.settings import check_exists
+from surehold.views.documents import Document
 
 
 class PageAddress(Document, kw_only=True, tag="ui"):
@@ -40,8 +41,6 @@ def ui(
     It listens on this machine only and prints a link that signs in one browser. It works offline
     and loads nothing from elsewhere. Ctrl-C stops it.
     """
-    from surehold.web import serve
-
     if read_only or cli.settings.storage.origin == "--storage":
         check_exists(cli.settings.storage)
 
@@ -54,7 +53,7 @@ def ui(
 
             webbrowser.open(url)
 
-    serve(
+    cli.page.serve(
         cli.open(),
         address=cli.settings.storage.value,
         listen=listen,

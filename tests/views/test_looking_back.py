@@ -12,14 +12,15 @@ import pytest
 import surehold
 from surehold import CheckpointManager, MemoryStorage, Rules, State
 from surehold.core.records.lease import Lease
-from surehold.engine.inspect.overview import fork_origins, is_live, status_of_run, summaries
-from surehold.engine.inspect.stats import Figures, Latency
-from surehold.engine.inspect.timeline_entries import timeline
 from surehold.engine.repair.verification import verify_headers
 from surehold.engine.retention.bulk import forget, plan_forget, plan_freeing
-from surehold.engine.runs import check_not_held
+from surehold.engine.runs import check_not_held, status_of_run
 from surehold.errors import LeaseHeldError
-from surehold.storage.base import RunQuery, abandon, this_process
+from surehold.storage.base import RunQuery, abandon, is_live, this_process
+from surehold.views.forks import fork_origins
+from surehold.views.runs import summaries
+from surehold.views.stats import Figures, Latency
+from surehold.views.timeline import timeline
 
 
 @pytest.fixture

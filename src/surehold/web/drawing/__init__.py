@@ -1,4 +1,7 @@
-"""The demonstration: a job that is killed and resumed, and the runs it leaves."""
+"""Drawings of the page: the places of nodes, bars and lanes.
+
+What they show is read in `views`.
+"""
 
 from __future__ import annotations
 

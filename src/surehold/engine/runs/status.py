@@ -1,26 +1,16 @@
-"""Overviews of runs: status, cost and origin.
-
-All of it comes from heads and headers, so that no state is loaded and no key is needed.
-"""
+"""A run's status as people are told it; it takes no key and loads no state."""
 
 from __future__ import annotations
 
 import heapq
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
 from surehold.core.records import STATUSES
-from surehold.engine.retention import RetentionManager
 from surehold.storage.base import Lease, Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
 from surehold.storage.queueing import queues_in
-
-_OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
-"""Facts that a summary takes from the head of its run."""
 
 STORED_AS_RUNNING = ("running", "queued", "dead", "stale")
 """The statuses that `status_of_run` gives a run that is stored as running."""
@@ -30,68 +20,6 @@ UNDER_WAY = ("running", "queued")
 """Those of a run that a process executes, or a worker takes next."""
 _IN_QUEUE = {"ready": "queued", "waiting": "queued", "dead": "dead"}
 """The status of a run that no process executes, by the state of its queue entry."""
-
-
-class EffectCost(msgspec.Struct, frozen=True):
-    """The cost of a run's recorded effects."""
-
-    tokens: int = 0
-    dollars: float = 0.0
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """The origin of a fork."""
-
-    run_id: str
-    checkpoint_id: str
-    step: int
-
-
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as a list shows it."""
-
-    run_id: str
-    name: str
-    status: str
-    """Its status; see `status_of_run`."""
-    step: int
-    node: str | None
-    checkpoints: int
-    stored_bytes: int
-    started_at: datetime
-    saved_at: datetime
-    tokens: int
-    dollars: float
-    forks: int
-    forked_from: Origin | None
-    tags: tuple[str, ...]
-    metadata: dict[str, Any]
-
-
-def spent(storage: Storage, run_id: str, up_to: int | None = None) -> EffectCost:
-    """The cost of a run's effects, of all or of those up to a record.
-
-    Pruned effects are not counted.
-    """
-    tokens, dollars = 0, 0.0
-    for header in storage.headers(RecordQuery(run_id=run_id, kind="effect", notes=True)):
-        told = header.metadata.get("spent")
-        if isinstance(told, dict) and (up_to is None or header.seq <= up_to):
-            tokens += told.get("tokens", 0)
-            dollars += told.get("dollars", 0.0)
-    return EffectCost(tokens, dollars)
-
-
-def fork_origins(storage: Storage) -> dict[str, Origin]:
-    """Return the origin of each fork in the storage, by the fork's run id."""
-    origins: dict[str, Origin] = {}
-    for header in storage.headers(RecordQuery(kind="fork")):
-        told = header.metadata.get("forked_from")
-        try:
-            origins[header.run_id] = msgspec.convert(told, Origin)
-        except msgspec.ValidationError:
-            continue  # of another system's making
-    return origins
 
 
 def status_of_run(storage: Storage, run: RunInfo) -> str:
@@ -152,32 +80,3 @@ def _asks(storage: Storage, run_id: str) -> bool:
         for query in [RecordQuery(run_id=run_id, kind=kind, notes=True, limit=1)]
     }
     return newest["question"] > newest["answer"]
-
-
-def summaries(
-    retention: RetentionManager, storage: Storage, runs: Iterable[RunInfo]
-) -> list[RunSummary]:
-    """These runs, each with its facts."""
-    chosen = list(runs)
-    origins = fork_origins(storage)
-    forks = Counter(origin.run_id for origin in origins.values())
-    made = []
-    for run in chosen:
-        newest = next(
-            iter(storage.headers(RecordQuery(run_id=run.run_id, scope="", limit=1))), None
-        )
-        cost = spent(storage, run.run_id)
-        made.append(
-            RunSummary(
-                **{name: getattr(run, name) for name in _OF_RUN},
-                status=status_of_run(storage, run),
-                stored_bytes=run.stored,
-                tokens=cost.tokens,
-                dollars=cost.dollars,
-                forks=forks[run.run_id],
-                forked_from=origins.get(run.run_id),
-                tags=retention.with_tags(newest).tags if newest else (),
-                metadata=dict(newest.metadata) if newest else {},
-            )
-        )
-    return made

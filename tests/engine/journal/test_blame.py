@@ -112,7 +112,7 @@ def test_blame_names_the_last_writer_with_and_without_what_keyframes_know(
     body = append.checkpoint_body
     if not known:  # as older versions wrote them
         monkeypatch.setattr(append, "checkpoint_body", lambda *parts: body(*parts[:4]))
-    monkeypatch.setattr("surehold.engine.inspect.changes._AT_A_TIME", 24)
+    monkeypatch.setattr("surehold.engine.journal.changes._AT_A_TIME", 24)
     manager = CheckpointManager("memory://")
     writers = written_at_random(manager, seed, 600)
     for path in dict.fromkeys([*[*writers][::7], "/fixed", "/a~1b", "/rare/0", "/list/0"]):

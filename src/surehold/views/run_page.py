@@ -1,46 +1,22 @@
-"""One run for its page: a window of steps, the chosen one, and the cost so far."""
+"""One run for its page: a window of steps with the chosen one."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from threading import Lock
-from typing import Any
-
 import msgspec
 
-from surehold.cli.commands.see import with_settled
-from surehold.cli.framework import keys_of
-from surehold.core.records import Header
-from surehold.core.values import remember
-from surehold.engine.inspect import (
-    EffectCost,
-    NoteView,
-    RunSummary,
-    TimelineEntry,
-    entries_from,
-    fork_origins,
-    summaries,
-)
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.repair import state_text
+from surehold.engine.runs import NoteView
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo
+from surehold.views.forks import fork_origins
+from surehold.views.runs import RunSummary, summaries
+from surehold.views.timeline import TimelineEntry, entries_from, record_after, with_settled
 
 WINDOW = 50
 _NEWER = 6
 """Steps newer than the chosen one that a window begins with, if each has one note."""
-_BLAMED = 500
-"""Checkpoints that the search for writers looks back."""
-_RUNS_KNOWN = 64
 _CHILDREN = 200
 """Records of runs inside a run that are looked at."""
-
-
-class Spending(EffectCost, frozen=True, kw_only=True):
-    """The cost of the effects of one node."""
-
-    node: str
-    calls: int = 0
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,76 +111,3 @@ def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: 
         if header.step <= step:
             return header.seq
     raise NotFoundError(f"run {run.run_id!r} has nothing at step {step}", run_id=run.run_id)
-
-
-def record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:
-    """The id of the next record after *seq*; None at the head."""
-    for record in manager.reader.records(run.run_id, seq + 1, run.seq):
-        return record.header.id
-    return None
-
-
-def state_at(manager: CheckpointManager, header: Header) -> bytes:
-    """The text of the state of a checkpoint, as the journal writes it."""
-    return state_text(manager.reader.load_visible(header).texts)
-
-
-def last_writers(
-    manager: CheckpointManager, run: RunInfo, header: Header, keys: list[str]
-) -> dict[str, Header | None]:
-    """The checkpoint up to *header* that last wrote each key; None if too old."""
-    before = record_after(manager, run, header.seq)
-    query = RecordQuery(run_id=run.run_id, scope=header.scope, limit=_BLAMED, before=before)
-    headers = list(manager.storage.headers(query))
-    writers: dict[str, Header | None] = dict.fromkeys(keys)
-    if headers:
-        upto = msgspec.structs.replace(run, seq=header.seq)
-        entries, _ = entries_from(manager.reader, manager.retention, upto, headers[-1].seq, headers)
-        for entry in entries:
-            for change in entry.changes:
-                key = keys_of(change.path)[0]
-                if key in writers:
-                    writers[key] = entry.header
-    return writers
-
-
-class Costs:
-    """Recorded costs of runs up to any record; bounded, and read incrementally."""
-
-    def __init__(self, manager: CheckpointManager) -> None:
-        self._manager = manager
-        self._known: OrderedDict[tuple[str, int], list[tuple[int, str, int, float]]] = OrderedDict()
-        self._lock = Lock()
-
-    def up_to(self, run: RunInfo, seq: int) -> list[Spending]:
-        """The costs by node of the effects up to a record, the most expensive first."""
-        made: dict[str, Spending] = {}
-        for at, node, tokens, dollars in self._entries(run):
-            if at <= seq:
-                old = made.get(node, Spending(node=node))
-                made[node] = Spending(
-                    node=node,
-                    calls=old.calls + 1,
-                    tokens=old.tokens + tokens,
-                    dollars=old.dollars + dollars,
-                )
-        return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
-
-    def _entries(self, run: RunInfo) -> list[tuple[int, str, int, float]]:
-        key = (run.run_id, run.ordinal)
-        with self._lock:
-            known = self._known.get(key, [])
-        newest = known[-1][0] if known else 0
-        fresh: list[tuple[int, str, int, float]] = []
-        query = RecordQuery(run_id=run.run_id, kind="effect", notes=True)
-        for header in self._manager.storage.headers(query):
-            if header.seq <= newest:
-                break
-            told: Any = header.metadata.get("spent")
-            if isinstance(told, dict):
-                spent = int(told.get("tokens", 0)), float(told.get("dollars", 0.0))
-                fresh.append((header.seq, header.node or "", *spent))
-        whole = [*known, *reversed(fresh)]
-        with self._lock:
-            remember(self._known, key, whole, most=_RUNS_KNOWN)
-        return whole

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from surehold import CheckpointManager, State
-from surehold.cli.addresses import Finder, Parsed, parse, split_path
 from surehold.errors import NotFoundError, UsageError
+from surehold.views.finder import Finder, Parsed, parse, split_path
 
 
 @pytest.fixture

@@ -18,7 +18,9 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.core.values import encode
-from surehold.engine.inspect import Change, NoteView, TimelineEntry, facts_of
+from surehold.engine.journal import Change, facts_of
+
+_FORM = "https://json-schema.org/draft/2020-12/schema"
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -100,35 +102,6 @@ class CheckpointInfo(msgspec.Struct, kw_only=True):
         return cls(**facts_of(header, CheckpointInfo.__struct_fields__), **more)
 
 
-class Checkpoint(CheckpointInfo, kw_only=True):
-    """A checkpoint with its changes and the notes before it."""
-
-    pinned: bool
-    changes: list[ChangeRow]
-    notes: list[NoteView]
-    error: str = ""
-    """The class and text of the error that its run failed with."""
-    failed_in: str = ""
-    """The node that its run failed in; `node` is the last one that was executed."""
-
-
-def checkpoint_of(moment: TimelineEntry) -> Checkpoint:
-    """A timeline entry as documents hold it."""
-    return Checkpoint.of(
-        moment.header,
-        pinned=moment.pinned,
-        changes=change_rows(moment.changes),
-        notes=[note_of(note) for note in moment.notes],
-        error=moment.error,
-        failed_in=moment.failed_in,
-    )
-
-
-def note_of(note: NoteView) -> NoteView:
-    """A note whose value is written as the journal writes it."""
-    return msgspec.structs.replace(note, value=raw(note.value))
-
-
 class Failure(Document, kw_only=True, tag="error"):
     """An error, on stderr."""
 
@@ -137,3 +110,15 @@ class Failure(Document, kw_only=True, tag="error"):
     error: str
     message: str
     hint: str
+
+
+def type_of(document: type[Document]) -> str:
+    """The `type` that the document states."""
+    return str(document.__struct_config__.tag)
+
+
+def schema_of(document: type[Document]) -> dict[str, Any]:
+    """The JSON Schema of a document."""
+    made = msgspec.json.schema(document)
+    made["$defs"][document.__name__]["required"] += ["version"]
+    return {"$schema": _FORM, "title": f"surehold {type_of(document)}, version 1", **made}

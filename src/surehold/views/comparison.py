@@ -2,23 +2,75 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
+from typing import Annotated, Any
 
 import msgspec
 
-from surehold.cli.commands.see import Diff, read_diff
 from surehold.core.records import Header
-from surehold.engine.inspect import NoteView, Origin, TimelineEntry, entries_from, fork_origins
+from surehold.core.values import decode
+from surehold.engine.journal import Loaded, changes_between
 from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import NoteView
 from surehold.errors import SureholdError
-from surehold.web.views.conversation import ChatTurn, read_turns
-from surehold.web.views.run_view import Costs, Spending, state_at
+from surehold.views.costs import Costs, Spending, spent
+from surehold.views.documents import ChangeRow, CheckpointInfo, Document, Rows, change_rows, raw
+from surehold.views.forks import Origin, fork_origins
+from surehold.views.timeline import TimelineEntry, entries_from
+from surehold.views.values import ChatTurn, read_turns, state_at
+from surehold.views.words import keys_of
 
 _MOST_RECORDS = 600
 """Records of each side that are read to find where the two diverge."""
 _MOST_TURNS = 40
 _MOST_EFFECTS = 200
+
+
+class Diff(Document, kw_only=True, tag="diff"):
+    """``diff``"""
+
+    a: CheckpointInfo
+    b: CheckpointInfo
+    changes: Annotated[list[ChangeRow], Rows("change")]
+    keys: list[str]
+    """The keys of the state that differ."""
+    appended: dict[str, int]
+    """By how many items lists of the state grew."""
+    tokens: int
+    dollars: float
+    """The cost of the effects between the two; less than 0 if *a* cost more."""
+
+
+def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
+    """The changes that turn the state of *a* into that of *b*."""
+    reader = manager.reader
+    before, after = reader.load_visible(a), reader.load_visible(b)
+    changes = change_rows(changes_between(before, after))
+    for row in changes:
+        if row.op != "add":
+            row.old = raw(_old(before, row.path))
+    ends = [row.path for row in changes if row.path.endswith("/-")]
+    costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
+    return Diff(
+        a=CheckpointInfo.of(a),
+        b=CheckpointInfo.of(b),
+        changes=changes,
+        keys=list(dict.fromkeys(keys_of(row.path)[0] for row in changes)),
+        appended=dict(Counter(path.removesuffix("/-") for path in ends)),
+        tokens=costs[1].tokens - costs[0].tokens,
+        dollars=costs[1].dollars - costs[0].dollars,
+    )
+
+
+def _old(before: Loaded, path: str) -> Any:
+    """The value at a JSON Pointer before the change."""
+    first, *rest = keys_of(path)
+    value: Any = decode(before.texts[first])
+    for key in rest:
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 class EffectPair(msgspec.Struct, frozen=True, kw_only=True):

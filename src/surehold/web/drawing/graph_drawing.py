@@ -12,13 +12,14 @@ from itertools import pairwise
 
 import msgspec
 
-from surehold.cli.framework import cut
 from surehold.core.records import Header
 from surehold.doors.graph import Shape, read_progress
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery
-from surehold.web.views.run_view import RunView, record_after
+from surehold.views.run_page import RunView
+from surehold.views.timeline import record_after
+from surehold.views.words import cut
 
 _MOST_NODES = 60
 _MOST_STEPS = 500

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import msgspec
 
-from surehold.cli.framework import cut
-from surehold.engine.inspect import TimelineEntry
+from surehold.views.timeline import TimelineEntry
+from surehold.views.words import cut
 
 _WIDE = 690
 _LEFT = 112

@@ -1,0 +1,122 @@
+"""The list of commands; the module of one is loaded when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from surehold.cli.framework import plain
+
+if TYPE_CHECKING:
+    from surehold.cli.framework import Command
+
+_COMMANDS = {
+    "See": {
+        "runs": "list the runs: status, steps, size, cost, forks",
+        "log": "what each step of a run changed",
+        "show": "one checkpoint: its place in the run, and its state",
+        "cat": "one value, as in RUN@12:state.messages[-1]",
+        "diff": "what differs between two checkpoints",
+        "blame": "the step that last wrote a value",
+        "status": "whether anything is wrong; exits non-zero if so",
+        "stats": "bytes, resumes and latencies",
+        "watch": "follow a run live",
+        "tree": "runs and their forks",
+    },
+    "Act": {
+        "resume": "resume a run whose graph is known",
+        "fork": "start a new run from any checkpoint",
+        "tag": "add tags to a checkpoint, or remove some",
+        "pin": "keep a checkpoint whatever the rules say",
+        "group": "checkpoint, compare and fork several runs as one",
+        "pending": "what runs wait for",
+        "approve": "answer yes to the question a run waits for",
+        "reject": "answer no to the question a run waits for",
+        "answer": "answer a question, or state an effect's outcome",
+        "worker": "execute queued runs until it is stopped",
+        "queue": "see, limit, pause and requeue queued runs",
+    },
+    "Keep": {
+        "forget": "drop checkpoints by rules; shows why each stays",
+        "prune": "free the space of what was forgotten",
+        "verify": "check every digest",
+        "repair": "repair what is damaged",
+        "policy": "the rules that forget applies by default",
+        "encrypt": "encrypt runs that are in the clear",
+        "rotate-key": "encrypt runs with a new key",
+        "storage": "upgrade the tables of a storage; --check only looks",
+    },
+    "Move": {
+        "export": "write a run to a file, as JSON or as a web page",
+        "import": "import a run that was exported",
+        "copy": "copy runs to another storage",
+        "migrate": "bring runs to the newest version of their state",
+        "import-langgraph": "import LangGraph's threads",
+    },
+    "Start": {
+        "demo": "kill a job and see it resume; leaves runs to look at",
+        "ui": "the page: see, compare, answer and resume in a browser",
+        "repl": "a console for a fleet's workflow",
+        "init": "create a storage and a surehold.toml here",
+        "doctor": "what is installed, set and guaranteed",
+        "selftest": "test on this machine that runs survive",
+        "completion": "completion for bash, zsh or fish",
+        "schema": "the JSON Schema of a document",
+        "help": "the help of a command",
+    },
+}
+
+
+class CommandEntry(NamedTuple):
+    """A command in the list of commands; its module is loaded when it is called."""
+
+    group: str
+    about: str
+
+
+COMMANDS = {
+    name: CommandEntry(group, about)
+    for group, commands in _COMMANDS.items()
+    for name, about in commands.items()
+}
+
+_FIRST = ("demo", "runs", "log", "show", "resume", "status")
+_HELP = """\
+Usage: surehold [OPTIONS] COMMAND [ARGUMENTS]
+
+Durable runs: see what they did, resume them, keep what matters.
+
+{first}
+
+{groups}
+
+RUN is a run's id or the start of it, its name, or latest. RUN@12 is its step
+12, RUN~2 two checkpoints back, tag:NAME the newest checkpoint with that tag.
+
+  -s, --storage URL  where the runs are (else SUREHOLD_STORAGE, surehold.toml)
+  --json, --jsonl    for programs: one document, or a line for each
+  --debug            show the traceback of an error
+  --version, --help  COMMAND --help describes a command
+"""
+
+
+def help_text() -> str:
+    """The text of ``surehold --help``."""
+    first = "\n".join(f"  {name:<10}{COMMANDS[name].about}" for name in _FIRST)
+    groups = "\n".join(f"  {group:<8}{' '.join(names)}" for group, names in _COMMANDS.items())
+    return _HELP.format(first=first, groups=groups)
+
+
+def load(name: str) -> Command:
+    """The command of that name; a `UsageError` if there is none."""
+    entry = COMMANDS.get(name)
+    if entry is None:
+        from surehold.errors import UsageError
+        from surehold.storage.addresses import nearest
+
+        hint = f"{nearest(name, COMMANDS)}surehold --help"
+        raise UsageError(f"there is no command {plain(name)!r}", hint=hint)
+    spelled = "import_" if name == "import" else name.replace("-", "_")
+    module = import_module(f"surehold.cli.commands.{entry.group.lower()}.{spelled}")
+    found: Command = getattr(module, spelled)
+    return found

@@ -1,0 +1,81 @@
+"""Notes of a journal as values that can be shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from surehold.core.records import Record
+from surehold.core.values import decode
+from surehold.engine.journal import Reader
+from surehold.engine.runs.effect_log import Answer, Effect, Question, Timer
+from surehold.errors import SureholdError
+
+
+class NoteView(msgspec.Struct, frozen=True, kw_only=True):
+    """A note of a journal, opened."""
+
+    seq: int
+    kind: str
+    scope: str
+    step: int
+    node: str | None
+    id: str = ""
+    name: str = ""
+    state: str = ""
+    """Of an effect ``done``, ``failed``, ``in doubt`` or ``repeat``, of a timer ``over``."""
+    value: Any = None
+    """An effect's outcome, a question, an answer, or the time that a timer ends at."""
+    error: str = ""
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    facts: dict[str, Any] = {}
+    """Metadata of the note's header."""
+
+
+_OPENED = {"effect": Effect, "question": Question, "answer": Answer, "timer": Timer}
+
+
+def view_note(reader: Reader, record: Record) -> NoteView:
+    """Return a note's content; of one that cannot be opened, only its header."""
+    header = record.header
+    common: dict[str, Any] = {
+        "seq": header.seq,
+        "kind": header.kind,
+        "scope": header.scope,
+        "step": header.step,
+        "node": header.node,
+        "facts": dict(header.metadata),
+    }
+    kind = _OPENED.get(header.kind)
+    if kind is None:
+        return NoteView(**common)
+    try:
+        content: Any = msgspec.json.decode(reader.sealer.open(record), type=kind)
+    except (SureholdError, msgspec.MsgspecError) as error:
+        return NoteView(error=str(error), **common)
+    if isinstance(content, Effect):
+        return NoteView(**common, **_effect(content))
+    if isinstance(content, Timer):
+        until = None if content.until is None else datetime.fromtimestamp(content.until, UTC)
+        state = "over" if content.expired else ""
+        return NoteView(id=content.id, name=content.name, state=state, value=until, **common)
+    text = content.text if isinstance(content, Question) else content.value
+    return NoteView(id=content.id, value=decode(bytes(text)), **common)
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    state = "done" if effect.done else "repeat" if effect.repeat else "in doubt"
+    return {
+        "id": effect.id,
+        "name": effect.name,
+        "state": "failed" if effect.error else state,
+        "value": decode(bytes(effect.value)) if bytes(effect.value) else None,
+        "error": ": ".join(effect.error) if effect.error else "",
+        "seconds": effect.seconds,
+        "tokens": effect.tokens,
+        "dollars": effect.dollars,
+    }

@@ -1,0 +1,290 @@
+"""Figures from a storage's headers: bytes by kind and run, resumes, step times."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from itertools import islice
+from statistics import median
+
+import msgspec
+
+from surehold.core.records import Header
+from surehold.engine.journal import Reader
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.metrics import resume_cause
+from surehold.storage.addresses import mask_url, place_of
+from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
+from surehold.views.documents import Document
+
+_SAMPLE = 20
+_MOST_RUNS = 1000
+_MOST_RECORDS = 2000
+_MOST_SPANS = 40
+_LISTED = 25
+
+
+class KindStats(msgspec.Struct):
+    """The bytes of the checkpoints of a kind or of a run."""
+
+    name: str
+    checkpoints: int
+    logical_bytes: int
+    stored_bytes: int
+
+    @classmethod
+    def add_to(cls, known: dict[str, KindStats], name: str, header: Header) -> None:
+        """Count a checkpoint under *name*."""
+        one = known.setdefault(name, cls(name, 0, 0, 0))
+        one.checkpoints += 1
+        one.logical_bytes += header.size
+        one.stored_bytes += header.stored
+
+
+class ResumeStats(msgspec.Struct):
+    """The outcome of the resumes with one cause."""
+
+    cause: str
+    tried: int
+    succeeded: int
+    failed: int
+
+
+class Latency(msgspec.Struct):
+    """Durations in seconds."""
+
+    name: str
+    count: int
+    median: float
+    p95: float
+    max: float
+
+    @classmethod
+    def of(cls, name: str, values: list[float]) -> Latency:
+        """The latency of what took these seconds, one at least."""
+        ordered = sorted(values)
+        p95 = ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)]
+        return cls(name, len(values), median(ordered), p95, ordered[-1])
+
+
+class Figures:
+    """Collects what the headers of runs tell."""
+
+    def __init__(self) -> None:
+        self.by_kind: dict[str, KindStats] = {}
+        self.by_run: dict[str, KindStats] = {}
+        self.resumes: dict[str, ResumeStats] = {}
+        """By their cause. A resume is recorded when it begins, by the epoch of the lease it takes;
+        one that saved nothing counts as failed."""
+        self.steps: list[float] = []
+        """Seconds between the checkpoints of one attempt."""
+
+    def take(self, reader: Reader, run: RunInfo) -> None:
+        """Count a run."""
+        storage = reader.storage
+        query = RecordQuery(run_id=run.run_id, notes=True)
+        headers = list(storage.headers(query))[::-1]
+        for header in headers:
+            if header.frame != "note":
+                KindStats.add_to(self.by_kind, header.kind, header)
+                KindStats.add_to(self.by_run, run.run_id, header)
+        if (run.name, run.kind) == ("group", "group"):
+            return  # every checkpoint of a group may take a lease, and nothing is resumed
+        lease = storage.lease_of(run.run_id) if isinstance(storage, Leasing) else None
+        ended = lease.epoch - is_live(lease, time.time()) if lease is not None else 0
+        self._count_resumes(headers, ended)
+
+    def _count_resumes(self, headers: Iterable[Header], newest_epoch: int) -> None:
+        """Count the resumes of a run up to *newest_epoch*, the last that has ended.
+
+        A lease under which the run was only encrypted is none.
+        """
+        before: Header | None = None
+        encrypted: set[int] = set()
+        last: dict[int, Header] = {}
+        causes: dict[int, str] = {}
+        passed = 0
+        for header in headers:
+            if header.scope or header.frame == "note":
+                passed += 1
+                if header.frame == "note" and header.kind == "key":
+                    encrypted.add(header.epoch)
+                continue
+            if before is not None and header.epoch == before.epoch:
+                self.steps.append((header.saved_at - before.saved_at).total_seconds())
+            elif before is not None and header.epoch > before.epoch > 0:
+                causes[header.epoch] = cause = resume_cause(before.status)
+                if header.seq - before.seq - 1 == passed:  # else what they saved was pruned
+                    for epoch in range(before.epoch + 1, header.epoch):
+                        if epoch not in encrypted:
+                            self._resumed(cause, succeeded=False)
+            last[header.epoch] = before = header
+            passed = 0
+        for epoch, cause in causes.items():
+            self._resumed(cause, succeeded=last[epoch].status != "failed")
+        if before is not None and before.epoch:
+            cause = resume_cause(before.status)
+            for epoch in range(before.epoch + 1, newest_epoch + 1):
+                if epoch not in encrypted:
+                    self._resumed(cause, succeeded=cause == "completed")
+
+    def _resumed(self, cause: str, *, succeeded: bool) -> None:
+        counts = self.resumes.setdefault(cause, ResumeStats(cause, 0, 0, 0))
+        counts.tried += 1
+        counts.succeeded += succeeded
+        counts.failed += not succeeded
+
+
+def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> list[float]:
+    """Measure the seconds to load the newest checkpoints of some runs."""
+    times: list[float] = []
+    for run in runs:
+        if len(times) == most:
+            break
+        started = time.perf_counter()
+        newest = reader.newest(run)
+        if newest is not None:
+            reader.load(newest).state()
+            times.append(time.perf_counter() - started)
+    return times
+
+
+class Stats(Document, kw_only=True, tag="stats"):
+    """``stats``"""
+
+    storage: str
+    runs: int
+    checkpoints: int
+    logical_bytes: int
+    stored_bytes: int
+    file_bytes: int | None
+    by_kind: list[KindStats]
+    by_run: list[KindStats]
+    resumes: list[ResumeStats]
+    latency: list[Latency]
+
+
+def read_stats(
+    manager: CheckpointManager,
+    address: str,
+    progress: Callable[[list[RunInfo]], Iterable[RunInfo]] = iter,
+) -> Stats:
+    """Figures over all runs of the storage at *address*; *progress* passes each on."""
+    runs = list(manager.storage.runs(RunQuery()))
+    reader = manager.reader
+    figures = Figures()
+    for run in progress(runs):
+        figures.take(reader, run)
+    times = {"load, now": load_times(reader, runs), "between checkpoints": figures.steps}
+    latency = [Latency.of(name, values) for name, values in times.items() if values]
+    by_kind = _by_size(figures.by_kind)
+    return Stats(
+        storage=mask_url(address),
+        runs=len(runs),
+        checkpoints=sum(kind.checkpoints for kind in by_kind),
+        logical_bytes=sum(kind.logical_bytes for kind in by_kind),
+        stored_bytes=sum(kind.stored_bytes for kind in by_kind),
+        file_bytes=_file_bytes(address),
+        by_kind=by_kind,
+        by_run=_by_size(figures.by_run),
+        resumes=sorted(figures.resumes.values(), key=lambda one: one.cause),
+        latency=latency,
+    )
+
+
+def _by_size(known: dict[str, KindStats]) -> list[KindStats]:
+    return sorted(known.values(), key=lambda one: -one.stored_bytes)
+
+
+def _file_bytes(address: str) -> int | None:
+    place = place_of(address)
+    if place is None:
+        return None
+    files = place.rglob("*") if place.is_dir() else place.parent.glob(f"{place.name}*")
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """The bytes of the runs that were last saved in a span of time."""
+
+    label: str
+    stored: int
+    runs: int
+
+
+class StorageSurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes by name, run, kind and time."""
+
+    at: datetime
+    count: int
+    more: bool
+    """True if there are more runs than were counted."""
+    checkpoints: int
+    total: int
+    names: list[tuple[str, int, int]]
+    """Name, runs, bytes."""
+    largest: list[RunInfo]
+    kinds: list[KindStats]
+    """Of the newest records."""
+    records: int
+    growth: list[Growth]
+    unit: str
+
+
+def newest_runs(manager: CheckpointManager) -> tuple[list[RunInfo], bool]:
+    """The newest runs that a survey looks at, and if there are more."""
+    runs = list(manager.storage.runs(RunQuery(limit=_MOST_RUNS + 1)))
+    return runs[:_MOST_RUNS], len(runs) > _MOST_RUNS
+
+
+def survey_storage(manager: CheckpointManager) -> StorageSurvey:
+    """Count the bytes of the newest runs, and of the newest records by kind."""
+    runs, more = newest_runs(manager)
+    stored: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for run in runs:
+        stored[run.name] += run.stored
+        counts[run.name] += 1
+    kinds: dict[str, KindStats] = {}
+    records = 0
+    query = RecordQuery(notes=True, limit=_MOST_RECORDS)
+    for header in islice(manager.storage.headers(query), _MOST_RECORDS):
+        kind = f"{header.kind} note" if header.frame == "note" else f"{header.kind} checkpoint"
+        KindStats.add_to(kinds, kind, header)
+        records += 1
+    growth, unit = _growth(runs)
+    return StorageSurvey(
+        at=datetime.now(UTC),
+        count=len(runs),
+        more=more,
+        checkpoints=sum(run.checkpoints for run in runs),
+        total=sum(run.stored for run in runs),
+        names=[(name, counts[name], size) for name, size in stored.most_common(_LISTED)],
+        largest=sorted(runs, key=lambda run: -run.stored)[:_LISTED],
+        kinds=sorted(kinds.values(), key=lambda one: -one.stored_bytes),
+        records=records,
+        growth=growth,
+        unit=unit,
+    )
+
+
+def _growth(runs: list[RunInfo]) -> tuple[list[Growth], str]:
+    """The volume last saved, by hour, day or month."""
+    if not runs:
+        return [], ""
+    moments = [run.saved_at.astimezone(UTC) for run in runs]
+    seconds = (max(moments) - min(moments)).total_seconds()
+    unit, form = "month", "%Y-%m"
+    if seconds <= _MOST_SPANS * 3600:
+        unit, form = "hour", "%Y-%m-%d %H:00"
+    elif seconds <= _MOST_SPANS * 86_400:
+        unit, form = "day", "%Y-%m-%d"
+    stored: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for run, moment in zip(runs, moments, strict=True):
+        stored[f"{moment:{form}}"] += run.stored
+        counts[f"{moment:{form}}"] += 1
+    labels = sorted(stored)[-_MOST_SPANS:]
+    return [Growth(label, stored[label], counts[label]) for label in labels], unit
