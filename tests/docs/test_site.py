@@ -185,3 +185,8 @@ def test_the_search_box_works_from_disk_and_fetches_nothing() -> None:
     assert {"search", "offline"} <= {name for name in settings["plugins"] if isinstance(name, str)}
     (script,) = settings["extra"]["polyfills"]
     assert "iframe-worker" in script and (DOCS / script).is_file()
+
+
+def test_the_site_and_the_page_have_the_same_mark() -> None:
+    mark = (ROOT / "src/surehold/web/static/icon.svg").read_bytes()
+    assert (DOCS / "images/favicon.svg").read_bytes() == mark
