@@ -26,6 +26,10 @@ class Counting(Storage):
             assert left._inner.append(batches) == [None] * len(batches)
         return left
 
+    def holds(self, run_id: str) -> bool:
+        """True if there is a run with this id; not counted."""
+        return self._inner.has_run(run_id)
+
     @property
     def before_append(self) -> list[str]:
         """The calls before the first append."""

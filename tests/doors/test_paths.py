@@ -66,7 +66,7 @@ def async_function(storage: Counting) -> None:
     asyncio.run(doubles.run(run_id="r", storage=storage))
 
 
-def graph(storage: Counting) -> None:
+def line(storage: Counting) -> StateGraph:
     made = StateGraph("line", storage=storage)
 
     async def work(state: Any) -> dict[str, Any]:
@@ -78,7 +78,16 @@ def graph(storage: Counting) -> None:
     made.add_edge("b", "c")
     made.set_entry_point("a")
     made.set_exit_point("c")
-    asyncio.run(made.run(run_id="r"))
+    return made
+
+
+def graph(storage: Counting) -> None:
+    asyncio.run(line(storage).run(run_id="r"))
+
+
+def resumed_graph(storage: Counting) -> None:
+    made = line(storage)
+    asyncio.run(made.resume("r") if storage.holds("r") else made.run(run_id="r"))
 
 
 def agent(storage: Counting) -> None:
@@ -89,7 +98,7 @@ def agent(storage: Counting) -> None:
     script = turns(call("look", query="a"), call("look", query="b"), "done", plan="none")
     model = ScriptedModel(script)
     made = Agent("a", model=model, tools=[look], storage=storage, report=lambda line: None)
-    asyncio.run(made.run("task", run_id="r"))
+    asyncio.run(made.resume("r") if storage.holds("r") else made.run("task", run_id="r"))
 
 
 def fleet(storage: Counting) -> None:
@@ -98,7 +107,7 @@ def fleet(storage: Counting) -> None:
 
     async def body() -> None:
         async with Fleet(manager(2), dict.fromkeys(team(), speak), storage=storage) as made:
-            await made.run("task", run_id="r")
+            await (made.resume("r") if storage.holds("r") else made.run("task", run_id="r"))
 
     asyncio.run(body())
 
@@ -137,7 +146,8 @@ DOORS = {
     async_loop: 2,
     function: 2,
     async_function: 2,
-    graph: 3,
+    graph: 2,
+    resumed_graph: 3,
     agent: 5,
     fleet: 5,
     resilient: 5,
@@ -145,7 +155,7 @@ DOORS = {
 }
 """The doors, each with the storage calls that a resume may make before it saves, lease included."""
 
-LONGER: set[Execute] = {graph, agent, fleet, resilient, thread}
+LONGER: set[Execute] = {agent, fleet, resilient, thread}
 """Doors whose resume makes more calls."""
 LOOKS_BESIDE_SAVES: set[Execute] = {resilient}
 """Doors that look at the storage again after they have saved."""

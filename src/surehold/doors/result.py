@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from surehold.engine.journal import Reader
+from surehold.engine.journal import Note, Reader
 from surehold.engine.runs import Effect, Waiting, read_since
 
 T = TypeVar("T")
@@ -66,13 +66,19 @@ def spent_on(effects: Iterable[Effect]) -> Spent:
     return sum(spent, Spent())
 
 
-def spent_before(reader: Reader, run_id: str) -> Spent:
-    """The cost of the completed calls that the journal of a run holds."""
+def spent_before(reader: Reader, run_id: str, without: Iterable[Note] = ()) -> Spent:
+    """The cost of the completed calls that the journal of a run holds.
+
+    Those in *without* are left out. The whole journal is read.
+    """
     run = reader.run(run_id)
     if run is None:
         return Spent()
     notes = read_since(reader, run_id, 0, run.seq)
-    return spent_on({n.content.id: n.content for n in notes if n.kind == "effect"}.values())
+    effects = {note.content.id: note.content for note in notes if note.kind == "effect"}
+    for note in without:
+        effects.pop(note.content.id, None)
+    return spent_on(effects.values())
 
 
 class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from surehold.doors.graph.mermaid import draw
 from surehold.doors.graph.node_result import EndRun, NodeFunction
 from surehold.doors.graph.runner import NOTHING, ResumeRequest, Runner, first_draft
 from surehold.doors.graph.subgraph import run_nested
-from surehold.doors.result import GraphResult, Spent, spent_before
+from surehold.doors.result import GraphResult, Spent
 from surehold.doors.resume import (
     Parting,
     ResumePlan,
@@ -54,7 +54,7 @@ from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs import Waiting
 from surehold.engine.runs.effects import args_digest
 from surehold.errors import Drained, Interrupted, UsageError
-from surehold.storage.base import Storage, open_storage
+from surehold.storage.base import RunInfo, Storage, open_storage
 from surehold.storage.memory import MemoryStorage
 
 logger = logging.getLogger("surehold.graph")
@@ -466,12 +466,25 @@ class StateGraph(AsyncClosing):
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
+        found: RunInfo | None = None,
+        tell_spent: Callable[[Spent], None] | None = None,
     ) -> State:
-        """`resume` for what is built on graphs: the final state, or a signal."""
+        """`resume` for what is built on graphs: the final state, or a signal.
+
+        *found* is the run, if the caller has looked it up; *tell_spent* is called with the cost of
+        the calls that earlier executions recorded.
+        """
         wanted = ResumeRequest(
-            run_id, checkpoint_id, None, answer, answers or {}, secrets or {}, force
+            run_id,
+            checkpoint_id,
+            None,
+            answer,
+            answers or {},
+            secrets or {},
+            force,
+            found=found,
         )
-        return await self._resume(wanted, alone=False)
+        return await self._resume(wanted, alone=False, tell_spent=tell_spent)
 
     def execute_sync(
         self,
@@ -523,13 +536,14 @@ class StateGraph(AsyncClosing):
         *,
         alone: bool,
         given: State | None = None,
+        tell_spent: Callable[[Spent], None] | None = None,
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
             state = self._begun(state, None)
         if secrets:
             state = state.with_secrets(secrets)
-        runner = self._runner(plan, alone)
+        runner = self._runner(plan, alone, tell_spent)
         with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.execute(state, given)
 
@@ -540,14 +554,23 @@ class StateGraph(AsyncClosing):
             run_id = RunHere(self.name, args_digest((values or {},), {})).run_id
         return _first_state(values, run_id)
 
-    async def _resume(self, wanted: ResumeRequest, *, alone: bool) -> State:
+    async def _resume(
+        self,
+        wanted: ResumeRequest,
+        *,
+        alone: bool,
+        tell_spent: Callable[[Spent], None] | None = None,
+    ) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off
-        runner = self._runner(self.plan(), alone)
+        runner = self._runner(self.plan(), alone, tell_spent)
         with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.resume(wanted)
 
-    def _runner(self, plan: Plan, alone: bool) -> Runner:
-        return Runner(plan, self._opened(), self.config.checkpoint, self.observers, alone)
+    def _runner(
+        self, plan: Plan, alone: bool, tell_spent: Callable[[Spent], None] | None = None
+    ) -> Runner:
+        config = self.config.checkpoint
+        return Runner(plan, self._opened(), config, self.observers, alone, tell_spent)
 
     def _wants_signals(self, alone: bool) -> bool:
         return alone if self.config.signals is None else self.config.signals
@@ -676,7 +699,10 @@ class Execution:
         self._wanted = wanted
         check_listener(on_event)
         self._on_event = on_event
-        self._spent = Spent()
+        self._spent = self._earlier = Spent()
+
+    def _tell(self, earlier: Spent) -> None:
+        self._earlier = earlier
 
     def on_event(self, event: Event) -> None:
         """Count what an effect cost."""
@@ -693,19 +719,19 @@ class Execution:
         graph = graph.watched_by(self)  # a copy, with the manager that the graph closes
         run_id = self._state.run_id if self._state is not None else ""
         if wanted is not None and manager is not None:
-            run_id = (await asyncio.to_thread(find_run, manager.reader, wanted.run_id)).run_id
-            wanted = msgspec.structs.replace(wanted, run_id=run_id)
-        earlier = Spent()
-        if manager is not None:
-            earlier = await asyncio.to_thread(spent_before, manager.reader, run_id)
+            found = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
+            run_id = found.run_id
+            wanted = msgspec.structs.replace(wanted, run_id=run_id, found=found)
         waiting: tuple[Waiting, ...] = ()
         state: State | None = None
         error = ""
         try:
             if wanted is not None:
-                state = await graph._resume(wanted, alone=alone)
+                state = await graph._resume(wanted, alone=alone, tell_spent=self._tell)
             else:
-                state = await graph._execute(self._state, None, alone=alone, given=self._given)
+                state = await graph._execute(
+                    self._state, None, alone=alone, given=self._given, tell_spent=self._tell
+                )
             status = "completed"
         except Interrupted as signal:
             status, waiting = "waiting", signal.facts.get("waiting", ())
@@ -721,8 +747,8 @@ class Execution:
             status=status,
             state=state,
             step=state.step if state is not None else 0,
-            usage=earlier + self._spent,
-            saved=earlier,
+            usage=self._earlier + self._spent,
+            saved=self._earlier,
             waiting=waiting,
             error=error,
         )

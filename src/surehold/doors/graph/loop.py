@@ -35,6 +35,7 @@ from surehold.doors.graph.node_result import (
     waiting_signal,
 )
 from surehold.doors.graph.progress import Now, Progress, write_progress
+from surehold.doors.result import Spent, spent_on
 from surehold.engine.journal import Note
 from surehold.engine.runs import CURRENT_STEP, Emit, Session, StepContext, StopRequests, past_step
 from surehold.engine.runs.effects import AwaitsAll, error_text, passing
@@ -77,6 +78,8 @@ class Loop(msgspec.Struct, eq=False):
     _began: float = 0.0
     _failures: int = 0
     """Failed attempts of the current node."""
+    _spent: Spent = Spent()
+    """The cost of the calls of completed steps, if this is the run itself."""
     _before: frozenset[str] = frozenset()
     _straight: Mapping[str, str] = {}
 
@@ -110,7 +113,7 @@ class Loop(msgspec.Struct, eq=False):
 
     def _continue(self, progress: Progress, lineage: Lineage) -> None:
         self._path = progress.path
-        self._failures = progress.failures
+        self._failures, self._spent = progress.failures, progress.spent
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
         self._lineage = lineage
@@ -303,10 +306,11 @@ class Loop(msgspec.Struct, eq=False):
         if session is None:
             return ""
         notes, root, ledger = first, not self._scope, session.ledger
-        past = None
+        past, spent = None, self._spent
         if root and ledger.entries:
             past = past_step(None if status == "completed" else state.step)
             notes = (*first, *ledger.carried(permits=permits, past=past))
+            spent += spent_on(note.content for note in ledger.effects() if past(note))
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         if error:
@@ -318,6 +322,7 @@ class Loop(msgspec.Struct, eq=False):
             branch=session.branch,
             error=error,
             failures=0 if status == "failed" else self._failures,
+            spent=spent,
         )
         plan, path = self._plan, self._path
         checkpoint_id = await session.save(
@@ -333,7 +338,7 @@ class Loop(msgspec.Struct, eq=False):
                 ledger.saved(past, session.run_id)
             if root and session.scopes and not begun:
                 await session.end_scopes()
-            self._in_journal = len(path)
+            self._in_journal, self._spent = len(path), spent
             if self._clock is not None:
                 self._clock.saved(state.step, time.monotonic())
             if self._emit is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from surehold.doors.graph.compiled import Shape
+from surehold.doors.result import Spent
 from surehold.engine.journal import Loaded
 from surehold.errors import ShapeError
 
@@ -24,6 +25,8 @@ class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Text of the failure that ended the run."""
     failures: int = 0
     """Failed attempts of the next node."""
+    spent: Spent = Spent()
+    """The cost of the recorded calls of all completed steps."""
 
 
 class Progress(Now, kw_only=True, omit_defaults=True):
@@ -52,6 +55,11 @@ def write_progress(
     if shape is not None:
         tree["shape"] = shape
     return _encode(tree)
+
+
+def spent_until(loaded: Loaded) -> Spent:
+    """The cost of the completed steps, as a checkpoint keeps it."""
+    return msgspec.convert(loaded.extra.get("now", {}).get("spent", {}), Spent)
 
 
 def read_progress(loaded: Loaded) -> Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from surehold.doors.events import Observer, emitter
 from surehold.doors.graph.compiled import Plan, difference
 from surehold.doors.graph.config import CheckpointConfig
 from surehold.doors.graph.loop import Loop
-from surehold.doors.graph.progress import Now, Progress, read_progress, write_progress
+from surehold.doors.graph.progress import Now, Progress, read_progress, spent_until, write_progress
+from surehold.doors.result import Spent, spent_before, spent_on
 from surehold.doors.resume import (
     Target,
     across_branches,
@@ -28,7 +29,7 @@ from surehold.doors.resume import (
     find_target,
     of_the_run,
 )
-from surehold.engine.journal import CheckpointDraft, Note
+from surehold.engine.journal import CheckpointDraft, Loaded, Note
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.engine.runs import Session, StopRequests, branch_note, check_door, form_of
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
@@ -51,6 +52,8 @@ class ResumeRequest(msgspec.Struct, frozen=True):
     force: bool = False
     given: State | None = None
     """The input that the caller says the run began with."""
+    found: RunInfo | None = None
+    """The run, if it was looked up."""
 
     @property
     def rewinds(self) -> bool:
@@ -76,6 +79,8 @@ class Runner(msgspec.Struct, eq=False):
     config: CheckpointConfig
     observers: Sequence[Observer]
     alone: bool
+    tell_spent: Callable[[Spent], None] | None = None
+    """Called with the cost of the calls that earlier executions of the run recorded."""
     _triggers: Triggers | None = None
     stop: StopRequests = msgspec.field(default_factory=StopRequests)
 
@@ -93,7 +98,7 @@ class Runner(msgspec.Struct, eq=False):
             return await self._begin(None, state)
         wanted = ResumeRequest(state.run_id, secrets=state.secrets, given=given)
         async with self._session(self.manager, state.run_id) as session:
-            found = await asyncio.to_thread(self._find, session, wanted, state.name)
+            found = await self._find(session, wanted, state.name)
             if found is None:
                 return await self._begin(session, state)
             return await self._continue(session, found, wanted)
@@ -102,7 +107,9 @@ class Runner(msgspec.Struct, eq=False):
         """Continue a run that is in the store."""
         manager = self.manager
         assert manager is not None
-        run = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
+        run = wanted.found
+        if run is None:
+            run = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
         run_id = run.run_id
         if run.status == "completed" and not wanted.rewinds and self.config.preserve:
             self._check_name(run, wanted, self.plan.name)
@@ -111,7 +118,7 @@ class Runner(msgspec.Struct, eq=False):
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
         async with self._session(manager, run_id) as session:
-            found = await asyncio.to_thread(self._find, session, wanted, self.plan.name)
+            found = await self._find(session, wanted, self.plan.name)
             if found is None:
                 raise NotFoundError(f"run {run_id!r} was completed meanwhile", run_id=run_id)
             return await self._continue(session, found, wanted)
@@ -196,8 +203,38 @@ class Runner(msgspec.Struct, eq=False):
             await loop.begin(state)
         return await self._run(loop, session, state, Progress(next=self.plan.entry))
 
-    def _find(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
+    async def _find(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
         """Load the checkpoint to continue from; None if the store does not hold the run."""
+        if wanted.rewinds:
+            return await asyncio.to_thread(self._find_earlier, session, wanted, name)
+        resumed = await session.resume()
+        if resumed is None:
+            return None
+        tail, state = resumed
+        loaded, header = tail.loaded, tail.loaded.header
+        self._check_name(tail.run, wanted, name)
+        if wanted.given is not None:
+            await asyncio.to_thread(self._check_input, session.manager, wanted)
+        effects = session.ledger.effects()
+        self._tell_spent(spent_until(loaded) + spent_on(note.content for note in effects))
+        if header.status == "completed":
+            return _Found(header, state, Progress())
+        progress = self._progress(loaded)
+        session.floor = progress.floor
+        state = self._fitted(header, state, progress, force=wanted.force)
+        session.branch = max(session.branch, progress.branch)
+        return _Found(header, of_the_run(header, state), progress)
+
+    def _tell_spent(self, spent: Spent) -> None:
+        if self.tell_spent is not None:
+            self.tell_spent(spent)
+
+    def _progress(self, loaded: Loaded) -> Progress:
+        by_hand = loaded.door.kind == "manager"
+        return Progress(next=self.plan.entry) if by_hand else read_progress(loaded)
+
+    def _find_earlier(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
+        """The same for a checkpoint that *wanted* names."""
         reader = session.manager.reader
         run = reader.run(session.run_id)
         if run is None:
@@ -212,8 +249,10 @@ class Runner(msgspec.Struct, eq=False):
         if header.status == "completed":
             return _Found(header, self._final(session.manager, header), Progress())
         loaded, state = session.load(header, notes=True, run=run)
-        by_hand = loaded.door.kind == "manager"
-        progress = Progress(next=self.plan.entry) if by_hand else read_progress(loaded)
+        progress = self._progress(loaded)
+        effects = session.ledger.effects()
+        progress.spent = spent_before(reader, run.run_id, effects)
+        self._tell_spent(progress.spent + spent_on(note.content for note in effects))
         if session.floor == 0:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, force=wanted.force)
@@ -306,6 +345,7 @@ class Runner(msgspec.Struct, eq=False):
 
     def _final(self, manager: AsyncCheckpointManager, header: Header) -> State:
         loaded = manager.reader.load(header)
+        self._tell_spent(spent_until(loaded))
         check_door(loaded, self.plan.door)
         return loaded.graph_state()
 

@@ -17,6 +17,7 @@ from surehold.core.records import Door, Header
 from surehold.core.state import State
 from surehold.core.values import Usage
 from surehold.doors.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
+from surehold.doors.result import spent_before
 from surehold.doors.resume.inside import TOOL_FAILED, run_inside
 from surehold.doors.resume.target import find_target
 from surehold.engine.journal import Note, Reader
@@ -85,7 +86,11 @@ def _done_inside(reader: Reader, run_id: str) -> list[str]:
 
 async def _taken_back(session: Session, header: Header, state: State, progress: Progress) -> str:
     now = Now(
-        next=progress.next, elapsed=progress.elapsed, floor=session.floor, branch=session.branch
+        next=progress.next,
+        elapsed=progress.elapsed,
+        floor=session.floor,
+        branch=session.branch,
+        spent=await asyncio.to_thread(spent_before, session.manager.reader, session.run_id),
     )
 
     path = progress.path

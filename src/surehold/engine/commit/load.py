@@ -107,28 +107,40 @@ def _loaded(face: Face, header: Header, state: object, started: float) -> Steps[
 
 
 def _branch_from(face: Face, header: Header) -> Saveable:
-    return _as_base(face, face.reader.load_visible(header), None)
+    return _as_base(face, face.reader.load_visible(header), None, Loaded.upgraded)
 
 
-def _continue_from(face: Face, run: RunInfo, newest: Header, notes: bool) -> Resumed:
+def _continue_from(
+    face: Face,
+    run: RunInfo,
+    newest: Header,
+    notes: bool,
+    made_of: Callable[[Loaded], Saveable],
+) -> Resumed:
     """Read the newest checkpoint of *run* and make it the base of the next save."""
     reader, found = face.reader, (run, newest)
     for _ in range(_LOOKS):
         tail = reader.read_tail(*found, notes=notes)
         if tail is not None:
-            return Resumed(_as_base(face, tail.loaded, tail.run), tail)
+            return Resumed(_as_base(face, tail.loaded, tail.run, made_of), tail)
         now = reader.head_and_newest(run.run_id, newest.scope)  # someone saved meanwhile
         if now is None or now[1] is None:
             loaded = reader.load_visible(newest)
-            return Resumed(_as_base(face, loaded, None), Tail(run, loaded))
+            return Resumed(_as_base(face, loaded, None, made_of), Tail(run, loaded))
         found = now[0], now[1]
     raise restless(run.run_id, _LOOKS)
 
 
-def _as_base(face: Face, loaded: Loaded, run: RunInfo | None) -> Saveable:
+def _as_base(
+    face: Face,
+    loaded: Loaded,
+    run: RunInfo | None,
+    made_of: Callable[[Loaded], Saveable],
+) -> Saveable:
     """The state of a checkpoint, which is made the base of the next save."""
-    state = loaded.upgraded()
-    face.journal.resume_from(loaded, state if loaded.is_current else None, run)
+    state = made_of(loaded)
+    same = loaded.is_current or made_of is Loaded.graph_state
+    face.journal.resume_from(loaded, state if same else None, run)
     return state
 
 
@@ -143,24 +155,40 @@ def resume(face: Face, name_or_run_id: str, *, scope: str = "") -> Steps[Saveabl
 
 
 def resume_run(
-    face: Face, look: Callable[[], tuple[RunInfo, Header | None] | None]
+    face: Face,
+    look: Callable[[], tuple[RunInfo, Header | None] | None],
+    made_of: Callable[[Loaded], Saveable] = Loaded.upgraded,
+    *,
+    fires: bool = True,
 ) -> Steps[Resumed | None]:
-    """Load the newest state of a run that *look* finds, and its open notes."""
+    """Load the newest state of a run that *look* finds, and its open notes.
+
+    Without *fires*, the caller fires the events of a resume itself.
+    """
     found = yield Work(look)
     yield from tell_repairs(face)
     if found is None or found[1] is None:
         return None
-    return (yield from resume_at(face, *found, notes=True))
+    return (yield from resume_at(face, *found, notes=True, made_of=made_of, fires=fires))
 
 
-def resume_at(face: Face, run: RunInfo, header: Header, *, notes: bool = False) -> Steps[Resumed]:
+def resume_at(
+    face: Face,
+    run: RunInfo,
+    header: Header,
+    *,
+    notes: bool = False,
+    made_of: Callable[[Loaded], Saveable] = Loaded.upgraded,
+    fires: bool = True,
+) -> Steps[Resumed]:
     """Load the newest checkpoint of *run*; hooks and metrics hear of a resume."""
     started = time.perf_counter()
     data = header_data(header)
-    yield from fire(face, HookEvent.PRE_RESUME, header.name, data)
+    if fires:
+        yield from fire(face, HookEvent.PRE_RESUME, header.name, data)
     cause = resume_cause(header.status)
     try:
-        read = partial(_continue_from, face, run, header, notes)
+        read = partial(_continue_from, face, run, header, notes, made_of)
         resumed = yield from _told(face, header, read)
     except SureholdError:
         face.metrics.resumed(cause, succeeded=False)
@@ -172,7 +200,8 @@ def resume_at(face: Face, run: RunInfo, header: Header, *, notes: bool = False) 
     if face.counts_saves:
         face.count_save(header)
     data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
-    yield from fire(face, HookEvent.POST_RESUME, header.name, data)
+    if fires:
+        yield from fire(face, HookEvent.POST_RESUME, header.name, data)
     return resumed
 
 
@@ -260,7 +289,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
     extra = dict(loaded.extra)
     if loaded.door.has_nodes:  # where it says how far the other run's journal counts
-        extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
+        extra["now"] = {k: v for k, v in extra["now"].items() if k not in _OF_THE_JOURNAL}
     place = msgspec.structs.replace(
         draft.place,
         run_id=run_id,
@@ -287,5 +316,7 @@ def _progress(header: Header) -> dict[str, Any]:
     return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
 
 
+_OF_THE_JOURNAL = ("floor", "branch", "spent")
+"""Progress of a graph that is counted in the run's own journal."""
 _PROGRESS = ("each", "round", "current_round")
 """Metadata that counts what a run has done."""

@@ -12,14 +12,23 @@ from typing import Any
 
 from surehold.core.records import Door, Header, digest_of
 from surehold.core.state import Lineage, State
-from surehold.engine.commit import await_uncancelled
+from surehold.engine.commit import await_uncancelled, load
 from surehold.engine.hooks import hide_secrets
-from surehold.engine.journal import CheckpointDraft, Loaded, Note
+from surehold.engine.journal import CheckpointDraft, Loaded, Note, Tail
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
-from surehold.engine.runs.effect_log import Effect, Ledger, Recording, Spot, permitted, read_line
+from surehold.engine.runs.effect_log import (
+    Effect,
+    Ledger,
+    OpenNotes,
+    Recording,
+    Spot,
+    line_in,
+    permitted,
+    read_line,
+)
 from surehold.engine.runs.effects import AwaitsAll
 from surehold.engine.runs.leases import RunLease
-from surehold.errors import ConflictError, StorageError, SureholdError, UsageError
+from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo
 
 Emit = Callable[[str, Mapping[str, Any]], None]
@@ -256,6 +265,41 @@ class Session:
         storage.delete(self.run_id, hide=seqs)
         self.manager.retention.forget_all()
 
+    async def resume(self) -> tuple[Tail, State] | None:
+        """Load the newest checkpoint and the ledger after it; None without such a run.
+
+        The hooks hear of it; an agent tells its own of the resume.
+        """
+        resumed = await self.manager.perform(
+            load.resume_run(
+                self.manager.face, self._look, Loaded.graph_state, fires=not form_of(self.door)
+            )
+        )
+        if resumed is None:
+            return None
+        state, tail = resumed
+        assert isinstance(state, State)
+        if self.door is not None:
+            check_door(tail.loaded, self.door)
+        self.resumed = True
+        sealer, head = self._reader.sealer, tail.run.seq
+        self._take(line_in(sealer, tail.notes, tail.loaded.header, head), head)
+        return tail, state
+
+    def _look(self) -> tuple[RunInfo, Header | None] | None:
+        found = self._held.head_and_newest()
+        if found is not None and found[1] is None:
+            raise NotFoundError(f"run {self.run_id!r} has no checkpoint", run_id=self.run_id)
+        return found
+
+    def _take(self, line: OpenNotes, head: int) -> None:
+        # A run that was rewound repeats its parts, and none of its effects.
+        back = self.floor == head
+        self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
+        self.end = line.end
+        self.elsewhere = line.others
+        self.branch = line.branch if line.end == head else head
+
     def load(
         self, header: Header, *, notes: bool = False, run: RunInfo | None = None
     ) -> tuple[Loaded, State]:
@@ -271,13 +315,7 @@ class Session:
         if notes:
             run = run or self._reader.run(self.run_id)
             assert run is not None
-            # A run that was rewound repeats its parts, and none of its effects.
-            back = self.floor == run.seq
-            line = read_line(self._reader, header, run.seq)
-            self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
-            self.end = line.end
-            self.elsewhere = line.others
-            self.branch = line.branch if line.end == run.seq else run.seq
+            self._take(read_line(self._reader, header, run.seq), run.seq)
         return loaded, state
 
     def newest(self, scope: str) -> Header | None:
