@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,42 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_surehold_loads_no_heavy_module() -> None:
     loaded = set(run("import surehold, sys; print(*sys.modules)").split())
     assert loaded & HEAVY == set()
+
+
+def test_a_zip_of_the_package_works_on_the_path(tmp_path: Path) -> None:
+    """As a zipapp, or as PySpark's --py-files."""
+    package = Path(surehold.__file__).parent
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        for path in package.rglob("*.py*"):
+            if path.suffix in (".py", ".pyi"):
+                archive.write(path, path.relative_to(package.parent))
+    (tmp_path / "main.py").write_text(
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import surehold\n"
+        "assert 'app.zip' in surehold.__file__\n"
+        "with surehold.run('r', storage='memory://') as run:\n"
+        "    run.checkpoint(n=1)\n"
+        "for name in ('StateGraph', 'Agent', 'Fleet', 'workflow', 'StateManager', 'group'):\n"
+        "    getattr(surehold, name)\n"
+        "print(run.status)\n"
+    )
+    command = [sys.executable, str(tmp_path / "main.py"), str(tmp_path / "app.zip")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert (done.stdout, done.stderr) == ("completed\n", "")
+
+
+def test_a_first_run_loads_no_agents_page_or_clients_of_servers(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/runs.db"
+    code = (
+        "import surehold, sys\n"
+        f"with surehold.run('r', storage={address!r}) as run: run.checkpoint(n=1)\n"
+        "print(*sys.modules)"
+    )
+    loaded = set(run(code).split())
+    layers = {".".join(name.split(".")[:2]) for name in loaded if name.startswith("surehold.")}
+    unwanted = {"agents", "executors", "integrations", "cli", "web", "testing", "compat"}
+    assert layers & {f"surehold.{layer}" for layer in unwanted} == set()
+    assert loaded & {"psycopg", "redis", "obstore", "azure", "rich", "pydantic", "yaml"} == set()
 
 
 def test_nothing_switches_the_garbage_collector_of_the_process() -> None:

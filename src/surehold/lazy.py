@@ -5,6 +5,7 @@ A package states what it offers once, in its stub `__init__.pyi`, which type che
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,7 +21,7 @@ def attach(
 
     The stub may import objects from any module, and modules from *package* itself.
     """
-    homes = _homes(file)
+    homes = _homes(package, file)
 
     def load(name: str) -> Any:
         if name not in homes:
@@ -50,10 +51,11 @@ def extra(name: str, need: str = "") -> Iterator[None]:
         raise MissingExtraError(need or str(error), hint=hint) from error
 
 
-def _homes(file: str) -> dict[str, str]:
+def _homes(package: str, file: str) -> dict[str, str]:
     """The module that each name of the stub beside *file* comes from."""
-    with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
-        statements = f"\n{stub.read()}".split("\nfrom ")[1:]
+    loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]  # also of a zip
+    stub = loader.get_data(f"{file.removesuffix('.py')}.pyi").decode()
+    statements = f"\n{stub}".split("\nfrom ")[1:]
     homes: dict[str, str] = {}
     for statement in statements:
         module, _, names = statement.partition(" import ")

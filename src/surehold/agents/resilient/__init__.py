@@ -6,6 +6,6 @@ records belong to `engine.journal`.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.agents.resilient.manager import (
+    ResilientCheckpointManager as ResilientCheckpointManager,
+)

@@ -6,6 +6,16 @@ Holds workflows, steps, and the recorded clock, chance and waits. What an effect
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.doors.functions.definition import AsyncStep as AsyncStep
+from surehold.doors.functions.definition import AsyncWorkflow as AsyncWorkflow
+from surehold.doors.functions.definition import Step as Step
+from surehold.doors.functions.definition import Workflow as Workflow
+from surehold.doors.functions.definition import step as step
+from surehold.doors.functions.definition import workflow as workflow
+from surehold.doors.functions.recorded import gather as gather
+from surehold.doors.functions.recorded import now as now
+from surehold.doors.functions.recorded import patched as patched
+from surehold.doors.functions.recorded import random as random
+from surehold.doors.functions.recorded import uuid4 as uuid4
+from surehold.doors.functions.waits import sleep as sleep
+from surehold.doors.functions.waits import wait_for as wait_for

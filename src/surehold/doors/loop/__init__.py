@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.doors.loop.definition import Run as Run
+from surehold.doors.loop.definition import run as run

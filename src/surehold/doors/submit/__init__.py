@@ -5,6 +5,8 @@ Holds what is written when a run is queued. Executing queued runs belongs to `su
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.doors.submit.handle import AsyncRunHandle as AsyncRunHandle
+from surehold.doors.submit.handle import RunHandle as RunHandle
+from surehold.doors.submit.submission import QueueOptions as QueueOptions
+from surehold.doors.submit.submission import StartOptions as StartOptions
+from surehold.doors.submit.submission import begin_queued as begin_queued

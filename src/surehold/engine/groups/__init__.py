@@ -5,6 +5,9 @@ The runs themselves, and what executes them, belong elsewhere.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.engine.groups.archive import import_group as import_group
+from surehold.engine.groups.awaited import AsyncGroup as AsyncGroup
+from surehold.engine.groups.definition import Group as Group
+from surehold.engine.groups.definition import group as group
+from surehold.engine.groups.values import GroupCheckpoint as GroupCheckpoint
+from surehold.engine.groups.values import MemberStatus as MemberStatus

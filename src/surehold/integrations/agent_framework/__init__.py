@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.integrations.agent_framework.storage import (
+    SureholdCheckpointStorage as SureholdCheckpointStorage,
+)

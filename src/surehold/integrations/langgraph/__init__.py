@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.integrations.langgraph.importer import check_file as check_file
+from surehold.integrations.langgraph.importer import import_threads as import_threads
+from surehold.integrations.langgraph.saver import SureholdSaver as SureholdSaver

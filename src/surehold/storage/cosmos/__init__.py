@@ -6,6 +6,4 @@ there. Only single documents and their etags are relied on. Needs the extra `cos
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.cosmos.storage import CosmosStorage as CosmosStorage

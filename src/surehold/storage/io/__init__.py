@@ -5,6 +5,6 @@ Nothing here knows of records.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.io import resilient_io as resilient_io
+from surehold.storage.io.resilient_io import Retry as Retry
+from surehold.storage.io.resilient_io import write_file as write_file

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.memory.state_store import StateStore as StateStore
+from surehold.storage.memory.state_store import StateStoreStorage as StateStoreStorage
+from surehold.storage.memory.storage import MemoryStorage as MemoryStorage

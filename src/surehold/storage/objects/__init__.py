@@ -6,6 +6,8 @@ nothing is there: of two writers one wins, and a stale one collides. Needs the e
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.objects.bucket import Bucket as Bucket
+from surehold.storage.objects.bucket import ListedObject as ListedObject
+from surehold.storage.objects.bucket import StoredObject as StoredObject
+from surehold.storage.objects.cloud import ObjectStorage as ObjectStorage
+from surehold.storage.objects.storage import BucketStorage as BucketStorage

@@ -6,6 +6,4 @@ decision and its commit are one step. Needs the extra `postgres`.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.postgres.storage import PostgresStorage as PostgresStorage

@@ -7,6 +7,4 @@ extra `redis`.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.redis.storage import RedisStorage as RedisStorage

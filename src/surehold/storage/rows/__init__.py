@@ -8,6 +8,20 @@ read rows back and believe none that does not fit. Statements belong to each med
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.rows.conditions import conditions_of_runs as conditions_of_runs
+from surehold.storage.rows.conditions import conditions_of_times as conditions_of_times
+from surehold.storage.rows.keys import HIDDEN as HIDDEN
+from surehold.storage.rows.keys import NESTED as NESTED
+from surehold.storage.rows.keys import NOTE as NOTE
+from surehold.storage.rows.keys import id_key as id_key
+from surehold.storage.rows.keys import id_range as id_range
+from surehold.storage.rows.keys import kind_key as kind_key
+from surehold.storage.rows.keys import micros as micros
+from surehold.storage.rows.keys import query_keys as query_keys
+from surehold.storage.rows.keys import record_keys as record_keys
+from surehold.storage.rows.keys import scope_key as scope_key
+from surehold.storage.rows.keys import state_of as state_of
+from surehold.storage.rows.rows import Listing as Listing
+from surehold.storage.rows.rows import head_of_row as head_of_row
+from surehold.storage.rows.rows import open_row as open_row
+from surehold.storage.rows.rows import record_of as record_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.storage.sqlite.storage import SQLiteStorage as SQLiteStorage
+from surehold.storage.sqlite.untrusted import UntrustedRecord as UntrustedRecord
+from surehold.storage.sqlite.untrusted import UntrustedRun as UntrustedRun
+from surehold.storage.sqlite.untrusted import open_untrusted as open_untrusted

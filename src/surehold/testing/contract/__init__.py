@@ -5,6 +5,4 @@ Needs pytest; `surehold.testing` says so where it is missing.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.testing.contract.suite import StorageContract as StorageContract

@@ -1,3 +1,0 @@
-from surehold.agents.resilient.manager import (
-    ResilientCheckpointManager as ResilientCheckpointManager,
-)

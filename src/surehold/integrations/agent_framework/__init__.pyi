@@ -1,3 +1,0 @@
-from surehold.integrations.agent_framework.storage import (
-    SureholdCheckpointStorage as SureholdCheckpointStorage,
-)

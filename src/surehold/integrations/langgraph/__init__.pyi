@@ -1,3 +1,0 @@
-from surehold.integrations.langgraph.importer import check_file as check_file
-from surehold.integrations.langgraph.importer import import_threads as import_threads
-from surehold.integrations.langgraph.saver import SureholdSaver as SureholdSaver

@@ -1,1 +1,0 @@
-from surehold.storage.cosmos.storage import CosmosStorage as CosmosStorage

@@ -1,1 +1,0 @@
-from surehold.storage.postgres.storage import PostgresStorage as PostgresStorage

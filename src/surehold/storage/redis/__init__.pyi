@@ -1,1 +1,0 @@
-from surehold.storage.redis.storage import RedisStorage as RedisStorage

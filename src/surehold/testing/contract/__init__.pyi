@@ -1,1 +1,0 @@
-from surehold.testing.contract.suite import StorageContract as StorageContract
