@@ -148,14 +148,14 @@ DOORS = {
     async_function: 2,
     graph: 2,
     resumed_graph: 3,
-    agent: 5,
+    agent: 3,
     fleet: 5,
     resilient: 5,
     thread: 3,
 }
 """The doors, each with the storage calls that a resume may make before it saves, lease included."""
 
-LONGER: set[Execute] = {agent, fleet, resilient, thread}
+LONGER: set[Execute] = {fleet, resilient, thread}
 """Doors whose resume makes more calls."""
 LOOKS_BESIDE_SAVES: set[Execute] = {resilient}
 """Doors that look at the storage again after they have saved."""

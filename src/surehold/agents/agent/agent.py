@@ -181,6 +181,20 @@ class Agent(AsyncClosing):
         *answers* several, by the ids that the result gives them. *on_event* is called with every
         event, see `stream`.
         """
+        return await self._work(task, run_id, checkpoint, answer, answers or {}, on_event)
+
+    async def _work(
+        self,
+        task: str,
+        run_id: str | None,
+        checkpoint: str | None,
+        answer: Any,
+        answers: Mapping[str, Any],
+        on_event: Callable[[Event], None] | None,
+        *,
+        known: bool = False,
+    ) -> AgentResult:
+        """`run`; a run that must be *known* is a `NotFoundError` if it is not."""
         self._check_idle()
         check_listener(on_event)
         check_task(task)
@@ -191,7 +205,7 @@ class Agent(AsyncClosing):
         if task and not named and answer is NOTHING and not answers and self._resumes():
             here = RunHere(self.agent_id, task)
             run_id = here.run_id
-        start = await self._start(task, checkpoint, run_id)
+        start = await self._start(task, checkpoint, run_id, known=known)
         self.forwarded = {}
         if answer is not NOTHING or answers:
             if not start.known:
@@ -199,7 +213,7 @@ class Agent(AsyncClosing):
                     f"no run of {self.agent_id!r} waits for an answer",
                     hint="set resume_from_checkpoint=True, or name its checkpoint",
                 )
-            self.forwarded = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
+            self.forwarded = await asyncio.to_thread(hand_out, self, start, answer, answers)
         config, status = self.config, ""
         try:
             with self.interrupts.watching(
@@ -222,11 +236,7 @@ class Agent(AsyncClosing):
     ) -> AgentResult:
         """Continue a run that the storage holds; a completed one returns its result."""
         check_run_id(run_id)
-        await self._open_manager()
-        manager = self.state_manager
-        if manager is None or await asyncio.to_thread(manager.reader.run, run_id) is None:
-            raise no_run(run_id)
-        return await self.run(run_id=run_id, answer=answer, answers=answers, on_event=on_event)
+        return await self._work("", run_id, None, answer, answers or {}, on_event, known=True)
 
     def stream(
         self,
@@ -322,7 +332,8 @@ class Agent(AsyncClosing):
         self.forwarded = parent.answers
         if manager is not None:
             reader = manager.reader
-            start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
+            start.found = await asyncio.to_thread(reader.run, start.run_id)
+            start.known = start.found is not None
             if start.known and self.forwarded:
                 asked = await asyncio.to_thread(questions_of, reader, run_id)
                 take_answers(self.forwarded, start, asked)
@@ -337,7 +348,9 @@ class Agent(AsyncClosing):
             raise waiting_inside_signal(result)
         return result
 
-    async def _start(self, task: str, checkpoint: str | None, run_id: str | None) -> Start:
+    async def _start(
+        self, task: str, checkpoint: str | None, run_id: str | None, *, known: bool
+    ) -> Start:
         """Find the run to continue, or make a new one."""
         start = None
         if run_id is not None:
@@ -355,6 +368,8 @@ class Agent(AsyncClosing):
         elif checkpoint is not None:
             raise UsageError("there is no state manager to load a checkpoint from")
         if start is None:
+            if known and run_id is not None:
+                raise no_run(run_id)
             if not task:
                 raise UsageError("there is no task and no run to continue", hint="give a task")
             return Start(task=task, run_id=run_id or str(uuid4()), name=self.agent_id)
@@ -430,6 +445,7 @@ class Agent(AsyncClosing):
                     checkpoint_id=start.checkpoint_id,
                     answer=start.answer,
                     answers=start.answers,
+                    found=start.found,
                     force=True,  # planning may be switched on or off, and the nodes still fit
                 )
             else:

@@ -16,7 +16,7 @@ from surehold.engine.hooks import redacted
 from surehold.engine.journal import Reader
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
-from surehold.storage.base import RunQuery
+from surehold.storage.base import RunInfo, RunQuery
 
 if TYPE_CHECKING:
     from surehold.agents.agent.agent import Agent
@@ -52,6 +52,8 @@ class Start:
     name: str = ""
     known: bool = False
     """True if the store holds the run."""
+    found: RunInfo | None = None
+    """The run, if it was looked up by its id."""
     checkpoint_id: str | None = None
     newest: bool = True
     """True if nothing was saved after that checkpoint."""
@@ -147,10 +149,9 @@ def known_start(
 ) -> Start | None:
     """The run of that id, to be continued; None if the storage does not hold it."""
     reader = manager.reader
-    run = reader.run(run_id)
-    if run is None or not run.checkpoints:
+    run, newest = reader.head_and_newest(run_id) or (None, None)
+    if newest is None:
         return None
-    newest = find_target(reader, run).header
     check_agent(reader, newest, agent_id)
     if task and not _is_about(manager, newest, task):
         raise UsageError(
@@ -158,7 +159,7 @@ def known_start(
             hint="choose another run_id, or give checkpoint= to add a text to that run",
             run_id=run_id,
         )
-    return Start("", run_id, agent_id, known=True)
+    return Start("", run_id, agent_id, known=True, found=run)
 
 
 def _task(reader: Reader, header: Header) -> str:
