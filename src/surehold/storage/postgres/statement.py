@@ -1,15 +1,12 @@
 """The statement of most saves, without a cursor and, without a pooler, prepared.
 
-psycopg's cursors and adapters take about as long as the server takes to store a record. So its
-arguments are bytes in PostgreSQL's binary form, which libpq sends as they are.
+With psycopg's cursors and adapters a save takes about a sixth longer. So its arguments are bytes in
+PostgreSQL's binary form, which libpq sends as they are.
 """
 
 from __future__ import annotations
 
-import select
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cached_property
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any
 
@@ -30,9 +27,6 @@ _ARRAY = Struct("!iiIii").pack
 _PREPARE_AFTER = 5
 """Calls on a connection after which a statement is worth the two round trips of preparing it."""
 _TUPLES, _DONE, _BINARY = ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, Format.BINARY
-_LOOK_UP = 100
-"""Milliseconds after which a wait looks up for signals, where they do not end it."""
-_CANCEL_SECONDS = 5
 _SQLSTATE, _NOT_PREPARED = DiagnosticField.SQLSTATE, b"26000"
 
 
@@ -130,37 +124,9 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
         return statement.name in self._ready
 
     def _answer(self) -> PGresult:
-        """The answer to what was just sent, waited for as psycopg does it, in less time."""
-        pgconn, poll, answer = self.pgconn, self._poll, None
-        if poll is None or pgconn.flush():  # the rest is sent when the socket takes it
-            results: list[PGresult] = self.wait(execute(pgconn))
-            return results[0]
-        try:
-            while True:
-                while pgconn.is_busy():
-                    if poll(_LOOK_UP):
-                        pgconn.consume_input()
-                found = pgconn.get_result()
-                if found is None:
-                    assert answer is not None
-                    return answer
-                answer = answer or found
-        except psycopg.Error:
-            raise
-        except BaseException:  # Ctrl-C: what was sent must not happen much later
-            with suppress(psycopg.Error):
-                self.cancel_safe(timeout=_CANCEL_SECONDS)
-            self.close()
-            raise
-
-    @cached_property
-    def _poll(self) -> Callable[[int], list[tuple[int, int]]] | None:
-        """Waits so many milliseconds for bytes; None where the system has no poll."""
-        if not hasattr(select, "poll"):
-            return None
-        poll = select.poll()
-        poll.register(self.pgconn.socket, select.POLLIN)
-        return poll.poll
+        """The answer to what was just sent."""
+        results: list[PGresult] = self.wait(execute(self.pgconn))
+        return results[0]
 
 
 def _error_of(result: PGresult) -> psycopg.Error:
