@@ -93,6 +93,8 @@ def test_ctrl_c_interrupts_the_run_saves_it_and_returns(terminal: Terminal, plac
         os.sched_yield()
     terminal.until("researcher is working, [0-9]+ s")
     terminal.send(CTRL_C)
+    terminal.until("ctrl-C again breaks it off")
+    terminal.send(CTRL_C)
     shown = terminal.until("to continue: resume \\S+") + terminal.prompt()
     assert "interrupted after round 0" in shown
     (id,) = ids_in(shown)

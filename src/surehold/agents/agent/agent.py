@@ -217,10 +217,14 @@ class Agent(AsyncClosing):
         config, status = self.config, ""
         try:
             with self.interrupts.watching(
-                signals=config.enable_interrupts, timeout=config.timeout_seconds
+                start.run_id,
+                signals=None if config.enable_interrupts else False,
+                timeout=config.timeout_seconds,
             ):
                 result = await self._run(start, self.state_manager)
-            status = result.status
+                status = result.status
+                if status == "interrupted" and self.interrupts.number:
+                    raise self.interrupts.signal(f"run {start.run_id!r} was interrupted")
             return result
         finally:
             if here is not None:

@@ -90,6 +90,7 @@ class Cycles(msgspec.Struct, eq=False):
     async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
         """Execute *node*; an interrupt or a failure ends the run with its reason."""
         interrupts = self.agent.interrupts
+        interrupts.doing = f"cycle {state.step + 1}"
         with interrupts.cancellable():
             try:
                 if not self._restored:

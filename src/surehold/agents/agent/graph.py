@@ -73,7 +73,11 @@ def build_graph(
             interval=due.frequency or 0, seconds=due.interval, preserve=True
         )
     config = GraphConfig(
-        name=name, observer=agent.observers(), max_iterations=_NO_LIMIT, checkpoint=checkpoint
+        name=name,
+        observer=agent.observers(),
+        max_iterations=_NO_LIMIT,
+        checkpoint=checkpoint,
+        signals=False,  # the agent hears them, and its hooks may refuse
     )
     graph = AgentGraph(config, agent, manager)
     graph.add_node("cycle", cycles.cycle)

@@ -112,6 +112,8 @@ class FleetExecution(msgspec.Struct, frozen=True):
                 else:
                     final = await graph.resume_state(run_id, answers=answers)
                 return Ended(final, tuple(attempts), saved=saved)
+            except (KeyboardInterrupt, SystemExit):  # also Drained, if a signal asked for it
+                raise
             except Interrupted as signal:
                 asked = signal.facts.get("waiting", ())
                 said = await self._asked(run_id, asked)

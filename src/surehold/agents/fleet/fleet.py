@@ -109,6 +109,7 @@ class Fleet(AsyncClosing):
         observer: str | Observer | Sequence[str | Observer] = "noop",
         owns_storage: bool = False,
         hook_manager: HookManager | None = None,
+        signals: bool | None = None,
     ) -> None:
         check_above_zero(every=every, every_seconds=every_seconds)
         if not isinstance(manager, Model):
@@ -156,7 +157,11 @@ class Fleet(AsyncClosing):
             store="memory", interval=interval, seconds=every_seconds, preserve=saves
         )
         config = GraphConfig(
-            name=name, observer=observer, checkpoint=checkpoint, max_iterations=1_000_000
+            name=name,
+            observer=observer,
+            checkpoint=checkpoint,
+            max_iterations=1_000_000,
+            signals=signals,
         )
         graph = FleetGraph(config, manager=self._manager)
         graph.found_as(self, module_that_makes(self))

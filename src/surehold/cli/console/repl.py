@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from surehold.agents.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
@@ -21,6 +22,7 @@ from surehold.cli.console.show import Watcher, ended
 from surehold.cli.console.words import ConsoleCommand, Mistake, read_line
 from surehold.cli.framework import Cell, Terminal, exits, short_id
 from surehold.core.records import read_status
+from surehold.engine.runs import StopScope, hearing
 from surehold.errors import SureholdError, UsageError
 from surehold.storage.addresses import mask_url
 
@@ -167,16 +169,23 @@ class Console:
     async def execute(
         self, work: Callable[[], Awaitable[FleetResult]], source: str | None = None
     ) -> None:
-        """Execute a run and print it; ctrl-C interrupts it, and it is saved.
+        """Execute a run and print it; ctrl-C stops it after the round, again: at once.
 
         *source* is the run that is resumed: a fork of it is announced.
         """
         self._watcher.begin(self.fleet.limits.rounds, source)
-        task = asyncio.ensure_future(work())
+        scope = StopScope()
+        with scope.entered():
+            task = asyncio.ensure_future(work())
+
+        def stop(name: str) -> None:
+            self.show(Cell("stopping after this step; ctrl-C again breaks it off", "dim"))
+            scope.stop(name)
+
         watching = asyncio.ensure_future(self._watch(task))
         try:
             try:
-                with _interrupting(task):
+                with _interrupting(stop, task):
                     result = await task
             finally:
                 watching.cancel()
@@ -191,6 +200,8 @@ class Console:
         else:
             if result.status == "waiting":
                 self._waiting(result)
+            elif result.status == "interrupted":
+                self._stopped("interrupted")
             else:
                 self.show(*ended(result))
 
@@ -218,16 +229,16 @@ class Console:
 
 
 @contextlib.contextmanager
-def _interrupting(task: asyncio.Future[FleetResult]) -> Iterator[None]:
-    """Let ctrl-C cancel only *task*, meanwhile."""
+def _interrupting(stop: Callable[[str], None], task: asyncio.Future[FleetResult]) -> Iterator[None]:
+    """Call *stop* on the first signal, and let the second cancel *task*."""
     loop = asyncio.get_running_loop()
-    before = signal.getsignal(signal.SIGINT)
-    loop.add_signal_handler(signal.SIGINT, task.cancel)
-    try:
+
+    def heard(number: int, count: int) -> None:
+        act = partial(stop, signal.Signals(number).name) if count == 1 else task.cancel
+        loop.call_soon_threadsafe(act)
+
+    with hearing(heard):
         yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
 
 
 def _program() -> int:

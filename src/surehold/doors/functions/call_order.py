@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from surehold.engine.runs import CallContext, Emit, Recording, Spot, current_stop_scope
-from surehold.errors import Drained, ShapeError
+from surehold.engine.runs import CallContext, Emit, Recording, Spot
+from surehold.errors import ShapeError
 
 
 class Recorded:
@@ -27,7 +27,7 @@ class CallOrder(CallContext):
     """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
 
     __slots__ = (
-        *("_prefix", "_recorded", "_scope"),
+        *("_prefix", "_recorded"),
         *("awaited", "count", "frees", "mark"),
     )
     recording: Recording
@@ -52,7 +52,6 @@ class CallOrder(CallContext):
         self.awaited = awaited
         self.frees = frees
         """True if a wait ends this execution instead of lasting."""
-        self._scope = current_stop_scope()
         self.mark = mark
         """Saves the run's status while it waits."""
 
@@ -74,8 +73,7 @@ class CallOrder(CallContext):
         position = f"{self._prefix}{self.count + 1}"
         known = self._recorded.names.get(position)
         if known is None:
-            if self._scope is not None and self._scope.message is not None:
-                self.check_stop()
+            self.check_stop()
         elif known != _safe(name):
             raise self._changed(position, repr(known), name)
         self.count += 1
@@ -84,14 +82,14 @@ class CallOrder(CallContext):
     @property
     def stopped(self) -> bool:
         """True if the run was asked to stop."""
-        return self._scope is not None and self._scope.message is not None
+        stop = self.recording.stop
+        return stop is not None and stop.reason is not None
 
     def check_stop(self) -> None:
-        """Raise `Drained` if the run was asked to stop."""
-        if self._scope is not None and self._scope.message is not None:
-            run_id = self.recording.run_id
-            why = self._scope.message
-            raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
+        """Raise `Drained` if the run was asked to stop, and may be left here."""
+        stop = self.recording.stop
+        if stop is not None and self.repeats:
+            stop.check()
 
     def _changed(self, position: str, was: str, name: str) -> ShapeError:
         run_id = self.recording.run_id
@@ -139,7 +137,7 @@ class CallOrder(CallContext):
     def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
         made = CallOrder.__new__(CallOrder)  # a copy, made for every recorded call
         made.recording, made.emit, made.mark = self.recording, self.emit, self.mark
-        made._recorded, made._scope, made.frees = self._recorded, self._scope, self.frees
+        made._recorded, made.frees = self._recorded, self.frees
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
         made.repeats, made.begun = self.repeats, None
         return made

@@ -53,7 +53,7 @@ Handle = TypeVar("Handle")
 Target = CheckpointManager | Storage | str | None
 _Started = tuple[FunctionRun, RunResult[Any] | None]
 
-_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event")
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 _START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
 """Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
@@ -279,6 +279,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
         on_event: Callable[[Event], None] | None = None,
+        signals: bool | None = None,
         **kwargs: Any,
     ) -> Ended:
         """Begin the run, or continue it if it was begun before with the same arguments.
@@ -286,11 +287,12 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         The result of a completed run is returned again. Without *wait*, a run that comes to a
         `surehold.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
         the run being saved as failed: `resume` makes the call that failed again. *on_event* is
-        called with every event, see `stream`.
+        called with every event, see `stream`. On SIGINT or SIGTERM the recorded call in progress
+        is finished, then the run stops; ``signals=False`` leaves signals to the program.
         """
         called = args, kwargs
         return self._execute(
-            partial(self._start, run_id, called, storage, lease_seconds, wait, on_event)
+            partial(self._start, run_id, called, storage, lease_seconds, wait, on_event, signals)
         )
 
     def start(
@@ -354,10 +356,11 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
         on_event: Callable[[Event], None] | None = None,
+        signals: bool | None = None,
     ) -> Ended:
         """Continue a run with the arguments that it was begun with."""
         return self._execute(
-            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
+            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event, signals)
         )
 
     @abstractmethod
@@ -376,6 +379,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         lease_seconds: float,
         wait: bool,
         on_event: Callable[[Event], None] | None,
+        signals: bool | None,
     ) -> _Started:
         """Open a run that is *called* with these arguments, or with those that it has."""
         arguments = None if called is None else self._typed.bind(*called)
@@ -394,6 +398,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             lease_seconds=lease_seconds,
             wait=wait,
             awaited=self._awaited,
+            signals=signals,
             on_event=on_event,
         )
         return execution, execution.open(arguments, lambda: self.entry_point)
@@ -449,6 +454,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         id, inner = context.child(self.name, self._awaited)
         call = EffectCall(context, context.recording, policy)
         call.locate_at(id)
+        call.is_unit = False
         return call, inner
 
 
@@ -484,18 +490,22 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
         execution, done = start()
         if done is not None:
             return done
-        try:
+        with execution.watching():
             try:
-                with execution.active():
-                    value = self._call(execution)
-            except BaseException as error:
-                waiting = execution.end_with(error)
-                if waiting is None:
-                    raise
-                return waiting
-            return execution.complete(value)
-        finally:
-            execution.close()
+                try:
+                    with execution.active():
+                        value = self._call(execution)
+                except BaseException as error:
+                    ended = execution.stop.translated(error)
+                    waiting = execution.end_with(ended)
+                    if waiting is not None:
+                        return waiting
+                    if ended is error:
+                        raise
+                    raise ended from error
+                return execution.complete(value)
+            finally:
+                execution.close()
 
 
 class AsyncWorkflow(
@@ -534,15 +544,20 @@ class AsyncWorkflow(
             execution, done = started[0]
             if done is not None:
                 return done
-            try:
-                with execution.active():
-                    value = await self._call(execution)
-            except BaseException as error:
-                waiting = await _in_thread(execution.end_with, error)
-                if waiting is None:
-                    raise
-                return waiting
-            return await _in_thread(execution.complete, value)
+            with execution.watching():
+                try:
+                    with execution.active(), execution.stop.cancellable():
+                        value = await self._call(execution)
+                except BaseException as error:
+                    ended = execution.stop.translated(error)
+                    await execution.stop.until_idle()
+                    waiting = await _in_thread(execution.end_with, ended)
+                    if waiting is not None:
+                        return waiting
+                    if ended is error:
+                        raise
+                    raise ended from error
+                return await _in_thread(execution.complete, value)
         finally:
             if started and started[0][1] is None:
                 await _in_thread(started[0][0].close)

@@ -61,6 +61,7 @@ class FunctionRun:
         lease_seconds: float,
         wait: bool,
         awaited: bool,
+        signals: bool | None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.version = version
@@ -70,6 +71,8 @@ class FunctionRun:
         self._wait = wait
         self._awaited = awaited
         self._opened = OpenRun(run_id, Door("function", version), storage, lease_seconds)
+        self._signals = signals
+        self.stop = self._opened.stop
         observers = (Listener(on_event),) if on_event is not None else ()
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point: Callable[[], str] = str
@@ -161,6 +164,10 @@ class FunctionRun:
             hooks = self._opened.hook_manager
             _check_same(self._name, self._typed, self.run_id, self._values, arguments, hooks)
 
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        """Let signals and the scope around it stop the run in this block."""
+        return self.stop.watching(self.run_id, signals=self._signals)
+
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Have calls in this context recorded.
@@ -184,6 +191,10 @@ class FunctionRun:
 
     def complete(self, value: Any) -> RunResult[Any]:
         """Save what the function returned."""
+        with self.stop.unit("its last call"):
+            return self._complete(value)
+
+    def _complete(self, value: Any) -> RunResult[Any]:
         try:
             value = self._typed.returned(value)
             stored = self._typed.storable(value)
@@ -200,6 +211,10 @@ class FunctionRun:
 
     def end_with(self, error: BaseException) -> RunResult[Any] | None:
         """Save how the function ended; a result, or None if *error* is to be raised."""
+        with self.stop.unit("its last call"):
+            return self._end_with(error)
+
+    def _end_with(self, error: BaseException) -> RunResult[Any] | None:
         stopping = self._order is not None and self._order.stopped
         facts = RunFacts(run_id=self.run_id, lost=self._opened.lost, stopping=stopping)
         ending = ending_of(error, facts)

@@ -129,8 +129,8 @@ class GraphConfig:
     version: Annotated[int, Meta(ge=0)] = 0
     """Version of the state's shape; `surehold.migrations` upgrade older ones."""
     signals: bool | None = None
-    """Stop a run on SIGINT and SIGTERM, after the node that is being executed. None: in
-    `execute_sync` and `resume_sync` only."""
+    """Stop a run on SIGINT and SIGTERM, after the node that is being executed. None: unless the
+    program handles them itself. False: never."""
     snapshots: bool = False
     """Put the values of the state into events."""
 

@@ -492,7 +492,7 @@ class StateGraph(AsyncClosing):
         *,
         secrets: Mapping[str, Any] | None = None,
     ) -> State:
-        """`execute` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
+        """`execute` for scripts, with its own event loop."""
         return _in_a_loop(self._execute(state, secrets, alone=True))
 
     def resume_sync(
@@ -507,7 +507,7 @@ class StateGraph(AsyncClosing):
         force: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> GraphResult:
-        """`resume` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
+        """`resume` for scripts, with its own event loop."""
         wanted = ResumeRequest(
             run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force
         )
@@ -544,7 +544,7 @@ class StateGraph(AsyncClosing):
         if secrets:
             state = state.with_secrets(secrets)
         runner = self._runner(plan, alone, tell_spent)
-        with runner.stop.watching(signals=self._wants_signals(alone)):
+        with runner.stop.watching(state.run_id, signals=self.config.signals):
             return await runner.execute(state, given)
 
     def _begun(self, values: State | Mapping[str, Any] | None, run_id: str | None) -> State:
@@ -563,7 +563,7 @@ class StateGraph(AsyncClosing):
     ) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off
         runner = self._runner(self.plan(), alone, tell_spent)
-        with runner.stop.watching(signals=self._wants_signals(alone)):
+        with runner.stop.watching(wanted.run_id, signals=self.config.signals):
             return await runner.resume(wanted)
 
     def _runner(
@@ -571,9 +571,6 @@ class StateGraph(AsyncClosing):
     ) -> Runner:
         config = self.config.checkpoint
         return Runner(plan, self._opened(), config, self.observers, alone, tell_spent)
-
-    def _wants_signals(self, alone: bool) -> bool:
-        return alone if self.config.signals is None else self.config.signals
 
     # Looking and branching
 
@@ -733,6 +730,8 @@ class Execution:
                     self._state, None, alone=alone, given=self._given, tell_spent=self._tell
                 )
             status = "completed"
+        except (KeyboardInterrupt, SystemExit):  # also Drained, if a signal asked for it
+            raise
         except Interrupted as signal:
             status, waiting = "waiting", signal.facts.get("waiting", ())
         except Drained:

@@ -155,6 +155,7 @@ class Loop(msgspec.Struct, eq=False):
             wait: float | None = None
             while made is None:
                 here.enter(step + 1, current)
+                stop.doing = current
                 self.leaves, self.doing = {}, ""
                 try:
                     if wait is not None:
@@ -251,7 +252,7 @@ class Loop(msgspec.Struct, eq=False):
         while (left := until - time.monotonic()) > 0 and self.stop.reason is None:
             await asyncio.sleep(min(left, _LONGEST_REST))
         if self.stop.reason is not None:
-            raise drained(run_id, node, saved=self._session is not None)
+            raise drained(self.stop, run_id, node, saved=self._session is not None)
 
     # Deciding
 
@@ -375,7 +376,7 @@ class Loop(msgspec.Struct, eq=False):
         await self._save(state, "interrupt", "interrupted", following)
         if self._emit is not None:
             self._emit("run.interrupted", {"node": following, "reason": "asked to stop"})
-        return drained(state.run_id, following, saved=self._session is not None)
+        return drained(self.stop, state.run_id, following, saved=self._session is not None)
 
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
         """Save the good state because *node* did not complete; return what to raise."""
@@ -449,7 +450,7 @@ class Loop(msgspec.Struct, eq=False):
             uncancel()
             return session.taken_over()
         if self.stop.caused(error):
-            return drained(run_id, node, saved=session is not None)
+            return drained(self.stop, run_id, node, saved=session is not None)
         return error
 
     def _step_error(

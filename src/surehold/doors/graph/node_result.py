@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from surehold.core.state import Place, State, read_metadata
-from surehold.engine.runs import Session, Waiting, waiting_of
+from surehold.engine.runs import Session, StopRequests, Waiting, waiting_of
 from surehold.errors import Drained, Interrupted, UsageError
 
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
@@ -87,15 +87,11 @@ def waiting_facts(signal: BaseException) -> list[dict[str, Any]]:
     ]
 
 
-def drained(run_id: str, node: str, *, saved: bool) -> Drained:
+def drained(stop: StopRequests, run_id: str, node: str, *, saved: bool) -> Drained:
     """The signal of a run that was asked to stop before it executed *node*."""
     what = "its state is saved" if saved else "nothing was saved: checkpointing is off"
-    return Drained(
-        f"run {run_id!r} was asked to stop at node {node!r}; {what}",
-        run_id=run_id,
-        node=node,
-        saved=saved,
-    )
+    message = f"run {run_id!r} was asked to stop at node {node!r}; {what}"
+    return stop.signal(message, run_id=run_id, node=node, saved=saved)
 
 
 def uncancel() -> None:

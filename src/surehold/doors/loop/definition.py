@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
@@ -63,6 +64,7 @@ def run(
     every: int | None = None,
     every_seconds: float | None = None,
     lease_seconds: float = LEASE_SECONDS,
+    signals: bool | None = None,
 ) -> Run:
     """A run that continues where it was when it is started again.
 
@@ -75,7 +77,8 @@ def run(
     (with the last state that was saved, if the one at this point holds what cannot be stored);
     ctrl-C saves one with status interrupted, a call in doubt one with status waiting; the end of
     the block saves the final one, with status completed. A run that is completed says so in
-    `Run.completed`, and its state is the final one.
+    `Run.completed`, and its state is the final one. On SIGINT or SIGTERM a recorded call in
+    progress is finished first; ``signals=False`` leaves signals to the program.
 
     >>> with run("nightly-11-16", storage="memory://") as job:
     ...     for page in job.each(["a", "b", "c"]):
@@ -92,6 +95,7 @@ def run(
         name=name,
         triggers=Triggers(frequency=every, interval=every_seconds),
         lease_seconds=lease_seconds,
+        signals=signals,
     )
 
 
@@ -106,6 +110,7 @@ class Run:
         name: str,
         triggers: Triggers,
         lease_seconds: float,
+        signals: bool | None,
     ) -> None:
         self.run_id = run_id
         self.name = name
@@ -122,6 +127,8 @@ class Run:
         self._triggers = triggers
         self._every_step = triggers.every_step
         self._lease_seconds = lease_seconds
+        self._signals = signals
+        self._watching = contextlib.ExitStack()
         self._clock = Clockwork(triggers)
         self._run: OpenRun | None = None
         self._context: RunContext | None = None
@@ -274,13 +281,14 @@ class Run:
             raise other_items(self.run_id, begun)
 
     def _item_done(self, loop: LoopProgress, path: str, digest: str) -> None:
-        _, context = self._opened()
+        opened, context = self._opened()
         loop.done, loop.digest, loop.item = loop.done + 1, digest, None
         self.step += 1
         context.step = self.step
         self._past.append((path, self.step))
         if self._every_step or self._is_due():
             self._save("routine", "running")
+        opened.stop.check()
 
     # Saving
 
@@ -294,7 +302,7 @@ class Run:
         stored are an `EncodeError`: the step has then not ended, and the state is what it was
         before the call.
         """
-        _, context = self._opened()
+        opened, context = self._opened()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
         before = {key: self._state[key] for key in values if key in self._state}
@@ -305,10 +313,10 @@ class Run:
             path, body = context.path, context.copy()
             context.restart()
         self._past.append((path, self.step))
-        if not self._every_step and not self._is_due(node):
-            return None
+        saved = None
         try:
-            return self._save("routine", "running", node, metadata)
+            if self._every_step or self._is_due(node):
+                saved = self._save("routine", "running", node, metadata)
         except EncodeError:
             for key in values:
                 self._state.pop(key, None)
@@ -318,6 +326,8 @@ class Run:
             if body is not None:
                 context.put_back(body)
             raise
+        opened.stop.check()
+        return saved
 
     def _is_due(self, node: str | None = None) -> bool:
         return self._clock.due(self.step, time.monotonic(), node=node) is not None
@@ -367,7 +377,8 @@ class Run:
         force = bool(error) and error != self._told
         extra = {"error": error} if error else None
         try:
-            saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
+            with opened.stop.unit(f"step {self.step}"):
+                saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
         except StorageError as unsaved:
             self._unsaved = unsaved
             raise
@@ -486,6 +497,11 @@ class Run:
     def _enter(self) -> Self:
         RUNS_HERE.append(self.run_id)
         # A graph that is executed inside the block is a run of its own.
+        assert self._run is not None
+        stop = self._run.stop
+        self._watching.enter_context(stop.watching(self.run_id, signals=self._signals))
+        if self._awaited:
+            self._watching.enter_context(stop.cancellable())
         self._tokens = CURRENT_STEP.set(None), OPEN_RUN.set(self._context)
         self._awaits.__enter__()
         return self
@@ -517,13 +533,16 @@ class Run:
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        ended = error
-        try:
-            ended = self._exit(error)
-        finally:
-            self._close(ended)
-        if ended is not error and ended is not None:
-            raise ended
+        with self._watching.pop_all():
+            ended = error
+            try:
+                ended = self._exit(error)
+                if self._run is not None and ended is not None:
+                    ended = self._run.stop.translated(ended)
+            finally:
+                self._close(ended)
+            if ended is not error and ended is not None:
+                raise ended
 
     async def __aenter__(self) -> Self:
         self._awaited = True
@@ -537,10 +556,14 @@ class Run:
         return self._enter()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        ended = self._exit(error)
-        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, ended)))
-        if ended is not error and ended is not None:
-            raise ended
+        with self._watching.pop_all():
+            ended = self._exit(error)
+            if self._run is not None and ended is not None:
+                ended = self._run.stop.translated(ended)
+                await self._run.stop.until_idle()
+            await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, ended)))
+            if ended is not error and ended is not None:
+                raise ended
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status} at step {self.step}>"

@@ -49,11 +49,11 @@ from surehold.engine.runs.status import STORED_AS_RUNNING as STORED_AS_RUNNING
 from surehold.engine.runs.status import UNDER_WAY as UNDER_WAY
 from surehold.engine.runs.status import runs_with_status as runs_with_status
 from surehold.engine.runs.status import status_of_run as status_of_run
-from surehold.engine.runs.stop_requests import InterruptMode as InterruptMode
-from surehold.engine.runs.stop_requests import InterruptReason as InterruptReason
-from surehold.engine.runs.stop_requests import StopRequests as StopRequests
-from surehold.engine.runs.stop_scope import StopScope as StopScope
-from surehold.engine.runs.stop_scope import current_stop_scope as current_stop_scope
+from surehold.engine.runs.stop import InterruptMode as InterruptMode
+from surehold.engine.runs.stop import InterruptReason as InterruptReason
+from surehold.engine.runs.stop import StopRequests as StopRequests
+from surehold.engine.runs.stop import StopScope as StopScope
+from surehold.engine.runs.stop import hearing as hearing
 from surehold.engine.runs.waiting import Waiting as Waiting
 from surehold.engine.runs.waiting import answer as answer
 from surehold.engine.runs.waiting import approve as approve

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,9 @@ from surehold.engine.crypto import Sealer
 from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note, Reader
 from surehold.errors import StorageError
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.stop import StopRequests
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -123,6 +126,10 @@ class Recording(Protocol):
     ledger: Ledger
     branch: int
     """The record after which the run repeats earlier work; part of idempotency keys."""
+
+    @property
+    def stop(self) -> StopRequests | None:
+        """The requests to stop a run whose units are its recorded calls."""
 
     @property
     def hook_manager(self) -> HookManager | None:

@@ -64,6 +64,7 @@ class Session:
         self._alone = alone
         self._blocking = CheckpointManager.of(manager.face)
         self.run_id = run_id
+        self.stop = None  # the units of a graph are its nodes
         self.ledger = Ledger(self._append, self._append_now)
         self.floor = 0
         """Records of nested scopes up to this seq are of steps that are completed."""

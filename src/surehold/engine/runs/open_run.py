@@ -17,6 +17,7 @@ from surehold.engine.journal import CheckpointDraft, Loaded, Note
 from surehold.engine.managers import CheckpointManager, manager_for
 from surehold.engine.runs import Ledger, Spot, Timer, line_in, read_since, taken_over
 from surehold.engine.runs.leases import RunLease
+from surehold.engine.runs.stop import StopRequests
 from surehold.errors import ConflictError, StorageError, UsageError
 from surehold.storage.base import Storage
 
@@ -34,6 +35,7 @@ class OpenRun:
         self.run_id = run_id
         self.door = door
         """What executes the run, as the next save writes it."""
+        self.stop = StopRequests(of_units=False)
         self.branch = 0
         self.lineage = Lineage()
         self.ledger = Ledger(self._append, self._append_now)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from surehold.cli import framework as ui
+from surehold.engine.runs import hearing
 from surehold.errors import UsageError
 from surehold.executors import Worker, schedules_in, serve_metrics, served_by
 
@@ -95,7 +96,7 @@ def worker(
             is_healthy=lambda: made.is_healthy,
         )
         log("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
-    with _Stopping(made, grace):
+    with hearing(_Stopping(made, grace).heard):
         made.run(until_idle=until_idle)
     if server is not None:
         server.shutdown()
@@ -115,14 +116,12 @@ class _Stopping:
     def __init__(self, worker: Worker, grace: float) -> None:
         self._worker = worker
         self._grace = grace
-        self._before: dict[int, Any] = {}
-        self._heard = 0
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        self._heard += 1
-        if self._heard > 2:
+    def heard(self, number: int, count: int) -> None:
+        """Stop the worker; let its runs go on the second signal, and end on the third."""
+        if count > 2:
             os._exit(128 + number)
-        threading.Thread(target=self._end, args=(number, self._heard), daemon=True).start()
+        threading.Thread(target=self._end, args=(number, count), daemon=True).start()
 
     def _end(self, number: int, heard: int) -> None:
         if heard == 1:
@@ -133,12 +132,3 @@ class _Stopping:
         ending.start()
         self._worker.let_go()
         os._exit(128 + number)
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._on_signal)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

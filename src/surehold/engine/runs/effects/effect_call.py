@@ -14,7 +14,8 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -176,6 +177,8 @@ class TimedOut(Exception):
 
 
 _LONG = 1 << 62
+_LONGEST_REST = 0.2
+"""Seconds after which a call that is finished looks whether it is broken off."""
 
 
 class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +210,55 @@ class EffectCall:
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
+        self.cancelled: asyncio.CancelledError | None = None
+        """The cancellation that waits until the outcome is written."""
+        self.is_unit = True
+        """False for a call whose own calls are the units that a stop lets finish."""
+
+    @property
+    def new(self) -> bool:
+        """True if the journal holds no outcome of the call."""
+        return self._located is None or self._located[1] is None or not self._located[1].done
+
+    def check_stop(self) -> None:
+        """Raise the signal of a stop, if one was asked for and the run may be left here."""
+        stop = self._recording.stop
+        if stop is not None and stop.reason is not None and self._context.repeats:
+            stop.check()
+
+    def unit(self) -> AbstractContextManager[object]:
+        """A block that a first signal does not break off."""
+        stop = self._recording.stop
+        if stop is None or not self.is_unit:
+            return contextlib.nullcontext()
+        return stop.unit(self._located[0] if self._located is not None else self.policy.name)
+
+    async def finished(self, attempt: Coroutine[Any, Any, T]) -> T:
+        """Await *attempt*; a cancellation while the run stops waits until it is recorded."""
+        stop = self._recording.stop
+        if stop is None:
+            return await attempt
+        task = asyncio.ensure_future(attempt)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            while not task.done() and stop.finishing:
+                self.cancelled = error
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task], timeout=_LONGEST_REST)
+            while not task.done():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
+            if task.cancelled():
+                self.cancelled = None
+                raise
+            return task.result()
+
+    def rest(self, seconds: float) -> Iterable[float]:
+        """The slices of a pause between two attempts."""
+        stop = self._recording.stop
+        return (seconds,) if stop is None or not self._context.repeats else stop.rest(seconds)
 
     def body(self, awaited: bool | None) -> AwaitsAll:
         """A block for the function of the call, whose own calls are inside this one."""
@@ -244,6 +296,8 @@ class EffectCall:
             self.locate(key, digest)
         assert self._located is not None
         place, known, idempotency_key = self._located
+        if self.new:
+            self.check_stop()
         if known is None:
             entry = Effect(
                 id=place,
@@ -451,7 +505,8 @@ async def perform(
             await call.ledger.write(action.entry, call.spot, wait=durable)
         elif type(action) is _Call:
             with call.body(inspect.iscoroutinefunction(fn) or None):
-                return await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+                attempt = _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+                return await call.finished(attempt)
         elif type(action) is _Probe:
             assert call.policy.probe is not None
             said = call.policy.probe(action.key)
@@ -460,10 +515,26 @@ async def perform(
             await call.ledger.flush()
         else:
             assert type(action) is _Pause
-            await asyncio.sleep(action.seconds)
+            for seconds in call.rest(action.seconds):
+                await asyncio.sleep(seconds)
         return None
 
-    return await drive_async(call.actions(key, args_digest(args, kwargs)), do)
+    digest = args_digest(args, kwargs)
+    known = call.recorded(key, digest)
+    if known is not None:
+        return call.reuse(known)
+    actions = call.actions(key, digest)
+    try:
+        with call.unit():
+            value = await drive_async(actions, do)
+    except Exception:
+        call.check_stop()  # the failure is recorded, and the next start handles it
+        raise
+    finally:
+        if call.cancelled is not None:
+            raise call.cancelled
+    call.check_stop()
+    return value
 
 
 def perform_now(
@@ -492,10 +563,19 @@ def perform_now(
             call.ledger.flush_now()
         else:
             assert type(action) is _Pause
-            time.sleep(action.seconds)
+            for seconds in call.rest(action.seconds):
+                time.sleep(seconds)
         return None
 
-    return drive(call.actions(key, digest), do)
+    actions = call.actions(key, digest)
+    try:
+        with call.unit():
+            value = drive(actions, do)
+    except Exception:
+        call.check_stop()
+        raise
+    call.check_stop()
+    return value
 
 
 def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
