@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.cli.console import repl as repl

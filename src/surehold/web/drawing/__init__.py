@@ -5,6 +5,7 @@ What they show is read in `views`.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.web.drawing.graph_drawing import graph_of as graph_of
+from surehold.web.drawing.growth_drawing import draw_growth as draw_growth
+from surehold.web.drawing.time_drawing import draw_times as draw_times
+from surehold.web.drawing.time_drawing import span as span

@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.cli.commands.start.completion import candidates as candidates
+from surehold.cli.commands.start.schema import make_schemas as make_schemas

@@ -1,1 +1,0 @@
-from surehold.cli.commands.keep.verify import Verify as Verify

@@ -1,2 +1,0 @@
-from surehold.cli.commands.start.completion import candidates as candidates
-from surehold.cli.commands.start.schema import make_schemas as make_schemas

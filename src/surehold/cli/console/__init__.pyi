@@ -1,1 +1,0 @@
-from surehold.cli.console import repl as repl

@@ -1,1 +1,0 @@
-from surehold.web.actions.handler import Actions as Actions

@@ -1,4 +1,0 @@
-from surehold.web.drawing.graph_drawing import graph_of as graph_of
-from surehold.web.drawing.growth_drawing import draw_growth as draw_growth
-from surehold.web.drawing.time_drawing import draw_times as draw_times
-from surehold.web.drawing.time_drawing import span as span
