@@ -149,13 +149,13 @@ DOORS = {
     graph: 2,
     resumed_graph: 3,
     agent: 3,
-    fleet: 5,
+    fleet: 4,
     resilient: 5,
     thread: 3,
 }
 """The doors, each with the storage calls that a resume may make before it saves, lease included."""
 
-LONGER: set[Execute] = {fleet, resilient, thread}
+LONGER: set[Execute] = {resilient, thread}
 """Doors whose resume makes more calls."""
 LOOKS_BESIDE_SAVES: set[Execute] = {resilient}
 """Doors that look at the storage again after they have saved."""

@@ -16,6 +16,7 @@ from surehold.agents.fleet.resume import (
     CheckpointStatus,
     check_team,
     find_checkpoint,
+    find_newest,
     listed,
     outdated,
 )
@@ -49,28 +50,31 @@ class FleetRuns(msgspec.Struct, frozen=True):
 
     async def status_of(self, checkpoint_id: str, *, check: bool = True) -> CheckpointStatus:
         """A checkpoint and its run; with *check*, a `ShapeError` if participants changed."""
-        if not self.saves:
-            raise UsageError(
-                "this fleet saves nothing, and has no checkpoints",
-                hint="give it a checkpoint_storage",
-            )
+        self._check_saves()
         reader = self.graph.manager.reader
         status = await asyncio.to_thread(find_checkpoint, reader, checkpoint_id, self.name)
         if check:
             check_team(status.state, self.crew.team)
         return status
 
-    async def prepare(self, checkpoint_id: str, text: str) -> tuple[str, str | None]:
+    async def newest_status(self, run_id: str) -> CheckpointStatus | None:
+        """The newest checkpoint of a run as `status_of` gives it; None without such a run."""
+        status = await asyncio.to_thread(find_newest, self.graph.manager.reader, run_id)
+        if status is not None:
+            self._check_saves()
+            check_team(status.state, self.crew.team)
+        return status
+
+    async def prepare(self, status: CheckpointStatus, text: str) -> tuple[str, str | None]:
         """The run that continues from a checkpoint with *text*, and its fork's origin.
 
         An earlier checkpoint, or another text for a completed run, makes a fork. A run that a live
         process executes is a `LeaseHeldError`.
         """
-        status = await self.status_of(checkpoint_id)
-        await asyncio.to_thread(check_not_held, self.graph.manager.reader, status.run_id)
         if status.state["task"] == text:
             text = ""
         if not status.newest or (status.over and text):
+            await asyncio.to_thread(check_not_held, self.graph.manager.reader, status.run_id)
             why = "is completed" if status.over else "has come further than that checkpoint"
             run_id = await self.fork(status, text)
             logger.warning("run %s %s: continuing as its fork %s", status.run_id, why, run_id)
@@ -80,6 +84,13 @@ class FleetRuns(msgspec.Struct, frozen=True):
             metadata = {ROUND: status.state["current_round"]}
             await self.graph.checkpoint(status.run_id, edit, metadata=metadata)
         return status.run_id, None
+
+    def _check_saves(self) -> None:
+        if not self.saves:
+            raise UsageError(
+                "this fleet saves nothing, and has no checkpoints",
+                hint="give it a checkpoint_storage",
+            )
 
     async def fork(self, status: CheckpointStatus, text: str) -> str:
         """Fork a checkpoint, with *text* added to the history; return the new run's id."""

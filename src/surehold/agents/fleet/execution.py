@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from surehold.agents.fleet.nodes import Crew
+from surehold.agents.fleet.resume import CheckpointStatus, find_newest
 from surehold.agents.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
 from surehold.core.policy import may_help
 from surehold.core.state import State
 from surehold.doors.events import Event, Listener
 from surehold.doors.graph import EndRun, StateGraph
-from surehold.doors.result import Spent, spent_before
+from surehold.doors.result import Spent
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
-from surehold.engine.runs import Waiting, answer, open_notes, pending, waiting_inside, waiting_of
+from surehold.engine.runs import Waiting, answer, pending, waiting_inside, waiting_of
 from surehold.errors import Drained, Interrupted, SureholdError, UsageError
 
 
@@ -92,26 +93,33 @@ class FleetExecution(msgspec.Struct, frozen=True):
         state: State | None,
         answers: Mapping[str, Any] | None,
         on_event: Callable[[Event], None] | None = None,
+        looked: CheckpointStatus | None = None,
     ) -> Ended:
         """Begin with *state*, or continue with *answers*, until the run ends or waits.
 
+        *looked* is the run as it was just found, if it was.
+
         Raises the failure of a run that no further attempt helps.
         """
-        graph, saved = self._graph, Spent()
+        graph, spent = self._graph, [Spent()]
+        found = looked.run if looked is not None else None
+        tell = spent.append if state is None else None
         if on_event is not None:
             graph = graph.watched_by(Listener(on_event))
         attempts: list[Attempt] = []
         error, waiting = "", ()
+        answers = dict(answers or {})
         if state is None:
-            saved = await asyncio.to_thread(spent_before, graph.manager.reader, run_id)
-        answers = {**(answers or {}), **(await self._expired(run_id) if state is None else {})}
+            answers |= await self._expired(run_id, looked)
         while True:
             try:
                 if state is not None:
                     final = await graph.execute(state)
                 else:
-                    final = await graph.resume_state(run_id, answers=answers)
-                return Ended(final, tuple(attempts), saved=saved)
+                    final = await graph.resume_state(
+                        run_id, answers=answers, found=found, tell_spent=tell
+                    )
+                return Ended(final, tuple(attempts), saved=spent[-1])
             except (KeyboardInterrupt, SystemExit):  # also Drained, if a signal asked for it
                 raise
             except Interrupted as signal:
@@ -129,9 +137,9 @@ class FleetExecution(msgspec.Struct, frozen=True):
             except SureholdError as failure:
                 attempts.append(await self._waited(run_id, failure, len(attempts)))
                 answers = {}
-            state = None
+            state = found = tell = None
         stored = await stored_state(graph.manager, run_id)
-        return Ended(stored, tuple(attempts), error, waiting, saved)
+        return Ended(stored, tuple(attempts), error, waiting, spent[-1])
 
     async def _waited(self, run_id: str, error: SureholdError, number: int) -> Attempt:
         """Wait before the next resume, if there is one; else raise *error*."""
@@ -150,15 +158,15 @@ class FleetExecution(msgspec.Struct, frozen=True):
             saved=plan.saves,
         )
 
-    async def _expired(self, run_id: str) -> dict[str, Any]:
+    async def _expired(self, run_id: str, looked: CheckpointStatus | None) -> dict[str, Any]:
         """Rejections of the requests whose time to answer has ended."""
         reader = self._graph.manager.reader
 
         def look() -> dict[str, Any]:
-            run = reader.run(run_id)
-            if run is None or run.status == "completed":
+            status = looked or find_newest(reader, run_id)
+            if status is None or status.completed:
                 return {}
-            notes = open_notes(reader, run).waiting()
+            notes = status.waiting
             waiting = requests_in(waiting_of(run_id, note) for note in notes)
             return expired(waiting, datetime.now(UTC))
 

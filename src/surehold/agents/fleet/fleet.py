@@ -16,6 +16,7 @@ from surehold.agents.fleet.checkpoints import FleetRuns
 from surehold.agents.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
 from surehold.agents.fleet.nodes import OWN_ROUND, ROUND, Crew, add_nodes, first_state, history_key
 from surehold.agents.fleet.participants import ROLES, participant_of
+from surehold.agents.fleet.resume import CheckpointStatus
 from surehold.agents.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from surehold.agents.models import Model
 from surehold.agents.tools import Approval, ApprovalHandler, ApprovalRequest
@@ -304,14 +305,14 @@ class Fleet(AsyncClosing):
                 return await self._run_here(here, user_input, on_event)
         await self.cleanup()
         if resume_from_checkpoint is not None:
-            run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
-            return await self._executed(run_id, forked_from=source, on_event=on_event)
+            status = await self._runs.status_of(resume_from_checkpoint)
+            return await self._continued(status, user_input, on_event)
         run_id = run_id or self._next_id or self._runs.new_id()
-        newest = await self._runs.newest(run_id) if self._next_id else None
+        newest = await self._runs.newest_status(run_id) if self._next_id else None
         if not user_input and newest is None:
             raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
         if newest is not None:
-            task = (await self._runs.status_of(newest.id)).state["task"]
+            task = newest.state["task"]
             kept = redacted(user_input, self._manager.hook_manager)
             if user_input and task not in ("", user_input, kept):
                 raise UsageError(
@@ -320,11 +321,17 @@ class Fleet(AsyncClosing):
                     " run, or resume_from_checkpoint= to add a text to it",
                     run_id=run_id,
                 )
-            run_id, source = await self._runs.prepare(newest.id, user_input)
-            return await self._executed(run_id, forked_from=source, on_event=on_event)
+            return await self._continued(newest, user_input, on_event)
         values = first_state(user_input, self._crew.team)
         state = State.new(values, run_id=run_id, name=self.name)
         return await self._executed(run_id, state, on_event=on_event)
+
+    async def _continued(
+        self, status: CheckpointStatus, text: str, on_event: Callable[[Event], None] | None
+    ) -> FleetResult:
+        run_id, source = await self._runs.prepare(status, text)
+        looked = status if source is None else None
+        return await self._executed(run_id, forked_from=source, on_event=on_event, looked=looked)
 
     async def _run_here(
         self, here: RunHere, task: str, on_event: Callable[[Event], None] | None
@@ -341,9 +348,12 @@ class Fleet(AsyncClosing):
         self, run_id: str, *, on_event: Callable[[Event], None] | None = None
     ) -> FleetResult:
         """Continue a run that the storage holds; a completed one returns its result."""
-        if await self._runs.newest(check_run_id(run_id)) is None:
+        newest = await self._runs.newest_status(check_run_id(run_id))
+        if newest is None:
             raise no_run(run_id)
-        return await self.run(run_id=run_id, on_event=on_event)
+        await self.cleanup()
+        self._next_id = run_id
+        return await self._continued(newest, "", on_event)
 
     def stream(
         self,
@@ -409,9 +419,10 @@ class Fleet(AsyncClosing):
         answers: Mapping[str, Any] | None = None,
         forked_from: str | None = None,
         on_event: Callable[[Event], None] | None = None,
+        looked: CheckpointStatus | None = None,
     ) -> FleetResult:
         try:
-            ended = await self._execution.run(run_id, state, answers, on_event)
+            ended = await self._execution.run(run_id, state, answers, on_event, looked)
         except BaseException:
             await self._show(run_id)
             raise

@@ -14,12 +14,11 @@ import msgspec
 from surehold.agents.fleet.nodes import OWN_ROUND, ROUND, first_state
 from surehold.core.records import Header
 from surehold.core.state import State
-from surehold.doors.resume import find_target
-from surehold.engine.journal import CheckpointMetadata, Reader
-from surehold.engine.runs import open_notes, read_line
+from surehold.engine.journal import CheckpointMetadata, Loaded, Note, Reader, Tail
+from surehold.engine.runs import ledger_of, line_in, read_line
 from surehold.engine.transfer import fleet_status
 from surehold.errors import NotFoundError, ShapeError, UsageError
-from surehold.storage.base import RecordQuery, Storage
+from surehold.storage.base import RecordQuery, RunInfo, Storage
 
 _LOOKED_THROUGH = 500
 """Number of the newest ids that are searched for near ones."""
@@ -28,6 +27,7 @@ _LOOKED_THROUGH = 500
 class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of a fleet, and the status of its run."""
 
+    run: RunInfo
     header: Header
     state: State
     base: State
@@ -41,6 +41,8 @@ class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
     """True if the next round has recorded something."""
     before: Header | None
     """If it ends the run: the last checkpoint before the end."""
+    waiting: tuple[Note, ...]
+    """What the run waits for."""
 
     @property
     def run_id(self) -> str:
@@ -102,14 +104,27 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Checkpoint
             f"checkpoint {header.id} is of the nested scope {header.scope!r}",
             hint="resume from a checkpoint of the fleet itself",
         )
+    tail = reader.tail_of(header.run_id)
+    if tail is None:
+        raise NotFoundError(f"run {header.run_id!r} is gone", run_id=header.run_id)
+    end = read_line(reader, header, tail.run.seq).end
+    return _status(reader, loaded, tail, is_newest=end == tail.run.seq)
+
+
+def find_newest(reader: Reader, run_id: str) -> CheckpointStatus | None:
+    """The newest checkpoint of a fleet's run; None if there is no such run."""
+    tail = reader.tail_of(run_id)
+    if tail is None:
+        return None
+    line = line_in(reader.sealer, tail.notes, tail.loaded.header, tail.run.seq)
+    return _status(reader, tail.loaded, tail, is_newest=line.end == tail.run.seq)
+
+
+def _status(reader: Reader, loaded: Loaded, tail: Tail, *, is_newest: bool) -> CheckpointStatus:
+    header, run, newest = loaded.header, tail.run, tail.loaded.header
     loaded.door.check("fleet", header.run_id, header.name)
     state = loaded.graph_state()
-    run = reader.run(header.run_id)
-    if run is None:
-        raise NotFoundError(f"run {header.run_id!r} is gone", run_id=header.run_id)
-    target = find_target(reader, run, header.id)
-    run, newest = target.run, target.newest
-    current = newest.step == header.step and read_line(reader, header, run.seq).end == run.seq
+    current = newest.step == header.step and is_newest
     completed = newest.status == "completed"
     before, base = None, state
     if header.status == "completed":
@@ -117,15 +132,18 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Checkpoint
         before = next((one for one in earlier if one.status != "completed"), None)
         if before is not None:
             base = cast(State, reader.load(before).state())
+    ledger = ledger_of(line_in(reader.sealer, tail.notes, newest, run.seq).notes)
     return CheckpointStatus(
+        run=run,
         header=header,
         state=state,
         base=base,
         newest=current,
         completed=completed,
         stalled=current and newest.status == "stalled",
-        open=current and not completed and bool(open_notes(reader, run).effects()),
+        open=current and not completed and bool(ledger.effects()),
         before=before,
+        waiting=tuple(ledger.waiting()),
     )
 
 

@@ -59,6 +59,7 @@ from surehold.engine.runs.waiting import answer as answer
 from surehold.engine.runs.waiting import approve as approve
 from surehold.engine.runs.waiting import check_fits as check_fits
 from surehold.engine.runs.waiting import check_not_held as check_not_held
+from surehold.engine.runs.waiting import ledger_of as ledger_of
 from surehold.engine.runs.waiting import open_notes as open_notes
 from surehold.engine.runs.waiting import outside as outside
 from surehold.engine.runs.waiting import pending as pending

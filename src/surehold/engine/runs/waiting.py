@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -26,7 +26,7 @@ from surehold.engine.runs.effect_log import (
     Question,
     Timer,
     in_doubt,
-    read_notes,
+    line_in,
 )
 from surehold.errors import ConflictError, NotFoundError, UsageError
 from surehold.storage.base import (
@@ -304,10 +304,16 @@ def _resolved(known: Effect, outcome: Any, error: str | None, repeat: bool) -> E
 
 def open_notes(reader: Reader, run: RunInfo) -> Ledger:
     """The ledger of the step that a run is in the middle of; it is only read."""
+    tail = reader.tail_of(run.run_id)
+    if tail is None:
+        return ledger_of(())
+    return ledger_of(line_in(reader.sealer, tail.notes, tail.loaded.header, tail.run.seq).notes)
+
+
+def ledger_of(notes: Iterable[Note]) -> Ledger:
+    """A ledger of these notes, which is only read."""
     ledger = Ledger(_cannot_append, _cannot_append_now)
-    newest = reader.newest(run)
-    if newest is not None:
-        ledger.take(read_notes(reader, newest, run.seq))
+    ledger.take(notes)
     return ledger
 
 
