@@ -451,7 +451,7 @@ async def test_a_run_that_waits_for_its_next_attempt_can_be_stopped() -> None:
 
     class Stops:
         def on_event(self, event: surehold.Event) -> None:
-            from surehold.engine.runs import CURRENT_STEP
+            from surehold.engine.runs.positions import CURRENT_STEP
 
             here = CURRENT_STEP.get()
             if event.type == "node.retry" and here is not None:

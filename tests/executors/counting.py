@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from surehold import sleep, step, wait_for, workflow
-from surehold.engine.runs import call_context
+from surehold.engine.runs.positions import call_context
 
 STEPS = 10
 
@@ -23,7 +23,7 @@ def _tell(event: str, number: int) -> None:
     context: Any = call_context()
     if not path or context is None:
         return
-    run = context.recording
+    run = context.run
     line = [event, run.run_id, number, run.epoch, os.getpid()]
     log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

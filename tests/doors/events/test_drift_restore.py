@@ -30,7 +30,7 @@ from surehold.agents.models.model import Message, Reply
 from surehold.compat import BaseAutonomousAgent
 from surehold.doors.events.drift_watch import DriftWatch
 from surehold.doors.events.observers import Event
-from surehold.engine.runs.execution import CURRENT_STEP
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import DriftError, InDoubtError, Interrupted, StepError
 
 

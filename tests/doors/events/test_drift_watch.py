@@ -29,7 +29,7 @@ from surehold.core.policy.drift_detectors import Invariants, StalledProgress, de
 from surehold.doors.events.drift_history import look_back
 from surehold.doors.events.drift_watch import DriftWatch
 from surehold.doors.events.observers import Event
-from surehold.engine.runs.execution import CURRENT_STEP
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, DriftError, StepError, UsageError
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from surehold import CheckpointConfig, GraphConfig, State, StateGraph, StateManager
+from surehold import (
+    AsyncCheckpointManager,
+    CheckpointConfig,
+    GraphConfig,
+    State,
+    StateGraph,
+    StateManager,
+)
 from surehold.errors import UsageError
 
 
@@ -48,14 +55,14 @@ async def test_the_configured_storage_is_opened_once_and_closed_with_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUREHOLD_STORAGE", f"file:{tmp_path}/runs")
-    opened: list[StateManager] = []
-    making = StateManager.__init__
+    opened: list[AsyncCheckpointManager] = []
+    making = AsyncCheckpointManager.__init__
 
-    def made(manager: StateManager, *args: Any, **options: Any) -> None:
+    def made(manager: AsyncCheckpointManager, *args: Any, **options: Any) -> None:
         opened.append(manager)
         making(manager, *args, **options)
 
-    monkeypatch.setattr(StateManager, "__init__", made)
+    monkeypatch.setattr(AsyncCheckpointManager, "__init__", made)
     async with two_nodes(StateGraph("report")) as graph:
         await graph.run(run_id="one")
         await graph.run(run_id="two")

@@ -41,13 +41,8 @@ from surehold.doors.resume import Resumable, RunHere, module_that_makes, no_run
 from surehold.doors.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from surehold.engine.hooks import HookEvent, HookManager, pre_outcome
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import (
-    CURRENT_STEP,
-    InterruptMode,
-    StopRequests,
-    check_not_held,
-    questions_of,
-)
+from surehold.engine.runs import InterruptMode, StopRequests, check_not_held, questions_of
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, Interrupted, StepError, UsageError, VetoError
 from surehold.storage.base import Storage
 
@@ -318,8 +313,8 @@ class Agent(AsyncClosing):
         if manager is not None or not run_id:
             return await self._within(parent, task, run_id, manager)
         here = CURRENT_STEP.get()
-        assert here is not None and here.session is not None
-        outer = here.session.manager  # also where the parent is a child without its own
+        assert here is not None and here.run is not None
+        outer = here.run.awaited.manager  # also where the parent is a child without its own
         manager = _hooked(outer, self.hook_manager)
         try:
             return await self._within(parent, task, run_id, manager)

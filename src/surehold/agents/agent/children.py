@@ -12,14 +12,8 @@ from surehold.core.values import Usage
 from surehold.doors.graph import answers_by_id
 from surehold.doors.resume import run_inside
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import (
-    CURRENT_STEP,
-    StopRequests,
-    Waiting,
-    outside,
-    questions_of,
-    waiting_inside,
-)
+from surehold.engine.runs import StopRequests, Waiting, outside, questions_of, waiting_inside
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -56,10 +50,10 @@ async def delegate(
     """
     child: Agent = tool.agent
     here = CURRENT_STEP.get()
-    run_id, saved = "", here is not None and here.session is not None
+    run_id, saved = "", here is not None and here.run is not None
     if saved:
-        assert here is not None and here.session is not None
-        run_id = run_inside(here.session.run_id, key)
+        assert here is not None and here.run is not None
+        run_id = run_inside(here.run.run_id, key)
     within = Parent(parent.agent_id, parent.state.run_id, parent.forwarded, parent.interrupts)
     result = await child.run_within(within, arguments["task"], run_id)
     if result.status == "interrupted":
@@ -136,10 +130,10 @@ def pass_on_refusal(error: UsageError) -> None:
     """If *error* refuses an answer, stop the run: the caller must see it, not a model."""
     here = CURRENT_STEP.get()
     refuses = hasattr(error, "question") or hasattr(error, "questions")
-    if here is None or here.session is None or not refuses:
+    if here is None or here.run is None or not refuses:
         return
-    here.session.ledger.refused = error
-    raise Interrupted("an answer was refused", run_id=here.session.run_id) from error
+    here.run.ledger.refused = error
+    raise Interrupted("an answer was refused", run_id=here.run.run_id) from error
 
 
 def count_invocation(live: AgentState, tool: Tool, outcome: Mapping[str, Any]) -> Any:

@@ -23,8 +23,9 @@ from surehold.core.state import AgentState, State
 from surehold.core.values import Usage
 from surehold.doors.graph import EndRun
 from surehold.engine.hooks import HookEvent
-from surehold.engine.runs import CURRENT_STEP, Effect, place_name
+from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import effect, failure_here
+from surehold.engine.runs.positions import CURRENT_STEP, place_name
 from surehold.errors import Drained, UsageError
 
 if TYPE_CHECKING:
@@ -260,8 +261,8 @@ class Cycles(msgspec.Struct, eq=False):
 
     def _message_is_due(self, live: AgentState) -> bool:
         here = CURRENT_STEP.get()
-        if here is not None and here.session is not None:
-            ledger = here.session.ledger
+        if here is not None and here.run is not None:
+            ledger = here.run.ledger
             if ledger.find(Effect, place_name(_MESSAGE, here.step)) is not None:
                 return True  # it was added here, before the process ended
             if ledger.find(Effect, place_name(_ASK, here.step)) is not None:

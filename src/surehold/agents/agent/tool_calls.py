@@ -21,8 +21,9 @@ from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import State
 from surehold.core.values import decode, register_type, with_changes
 from surehold.engine.hooks import HookEvent
-from surehold.engine.runs import CURRENT_STEP, Effect
+from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import shown
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import EncodeError, RunError, UsageError
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ class AgentToolCalls(ToolCalls):
         """Save the run where the tool wants it, unless the journal holds the call already."""
         self._agent.record_tool_usage(tool.name)
         here = CURRENT_STEP.get()
-        if not tool.checkpoint_before or here is None or here.session is None:
+        if not tool.checkpoint_before or here is None or here.run is None:
             return
         counts = dict(here.counts or {})
         place = here.place(tool.name, None)
         here.counts = counts  # only looked at: the call itself takes this place
-        if here.session.ledger.find(Effect, place) is None:
+        if here.run.ledger.find(Effect, place) is None:
             await here.outer.save_within(self._state, here.node)
 
     def begin_together(self) -> None:

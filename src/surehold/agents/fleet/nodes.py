@@ -60,7 +60,7 @@ from surehold.core.state import State
 from surehold.core.values import Usage
 from surehold.doors.graph import EndRun, StateGraph, key_equals
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import CURRENT_STEP
+from surehold.engine.runs.positions import CURRENT_STEP
 
 logger = logging.getLogger("surehold.fleet")
 

@@ -23,8 +23,8 @@ from surehold.agents.tools import (
 )
 from surehold.core.values import Usage
 from surehold.doors.resume import run_inside
-from surehold.engine.runs import CURRENT_STEP
 from surehold.engine.runs.effects import effect
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import RunError, UsageError
 
 Tell: TypeAlias = Callable[..., None]
@@ -281,8 +281,8 @@ class AgentParticipant:
     async def work(self, assignment: Assignment) -> Turn:
         """Run the agent, or continue its run."""
         here = CURRENT_STEP.get()
-        assert here is not None and here.session is not None
-        fleet_run = here.session.run_id
+        assert here is not None and here.run is not None
+        fleet_run = here.run.run_id
 
         async def call(task: str, idempotency_key: str) -> dict[str, Any]:
             parent = Parent(assignment.fleet, fleet_run, {})

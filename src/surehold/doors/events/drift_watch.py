@@ -32,7 +32,7 @@ from surehold.doors.result import GraphResult
 from surehold.doors.resume import rewind_run
 from surehold.engine.journal import CheckpointMetadata
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import CURRENT_STEP
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, DriftError, StepError, UsageError
 
 logger = logging.getLogger("surehold.drift")

@@ -11,8 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from surehold.doors.checks import check_listener, is_async
-from surehold.engine.runs import Emit
 from surehold.engine.runs.effects import failure_text
+from surehold.engine.runs.positions import Emit
 from surehold.errors import NotFoundError, UsageError
 
 logger = logging.getLogger("surehold.graph")

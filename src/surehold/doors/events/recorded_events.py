@@ -11,7 +11,8 @@ from surehold.core.records import Header, Record
 from surehold.doors.events.observers import Event
 from surehold.engine.journal import Reader
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs import UNDER_WAY, call_context, status_of_run, view_note
+from surehold.engine.runs import UNDER_WAY, status_of_run, view_note
+from surehold.engine.runs.positions import call_context
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RunWatch, Storage
 

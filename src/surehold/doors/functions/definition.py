@@ -15,7 +15,6 @@ from surehold.core.context import during
 from surehold.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
 from surehold.core.records import check_run_id
 from surehold.doors.events import Event, EventStream
-from surehold.doors.functions.call_order import CallOrder
 from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult
@@ -29,7 +28,7 @@ from surehold.doors.submit import (
 )
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs import LEASE_SECONDS, OPEN_RUN, CallContext, call_context, warn_beside
+from surehold.engine.runs import LEASE_SECONDS
 from surehold.engine.runs.effects import (
     CallPolicy,
     EffectCall,
@@ -39,6 +38,13 @@ from surehold.engine.runs.effects import (
     perform,
     perform_now,
     to_await,
+)
+from surehold.engine.runs.positions import (
+    OPEN_RUN,
+    CallContext,
+    CallOrder,
+    call_context,
+    warn_beside,
 )
 from surehold.errors import ShapeError, UsageError
 from surehold.storage.base import Storage
@@ -76,12 +82,12 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; in a run, record its outcome or return the recorded one."""
         context = call_context()
-        recording = context.recording if context is not None else None
-        if context is None or recording is None:
+        run = context.run if context is not None else None
+        if context is None or run is None:
             if context is None:
                 warn_beside(self.call_policy.name)
             return self.function(*args, **kwargs)
-        call = EffectCall(context, recording, self.call_policy)
+        call = EffectCall(context, run, self.call_policy)
         made: R = perform_now(call, None, self.function, args, kwargs)
         return made
 
@@ -101,12 +107,12 @@ class AsyncStep(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Take the next position in the run, and give what is to be awaited."""
         context = call_context()
-        recording = context.recording if context is not None else None
-        if context is None or recording is None:
+        run = context.run if context is not None else None
+        if context is None or run is None:
             return _awaiting(self.function(*args, **kwargs))
         what = f"step {self.call_policy.name!r}"
         _check_async(context, what)
-        call = EffectCall(context, recording, self.call_policy)
+        call = EffectCall(context, run, self.call_policy)
         call.locate(None, args_digest(args, kwargs))
         return to_await(what, perform(call, None, self.function, args, kwargs))
 
@@ -452,7 +458,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             read=self._typed.read,
         )
         id, inner = context.child(self.name, self._awaited)
-        call = EffectCall(context, context.recording, policy)
+        call = EffectCall(context, context.run, policy)
         call.locate_at(id)
         call.is_unit = False
         return call, inner

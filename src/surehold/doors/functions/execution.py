@@ -15,7 +15,6 @@ from surehold.core.records import OPEN_FROM, Door, Header
 from surehold.core.state import Lineage, Place, read_metadata
 from surehold.core.values import encode
 from surehold.doors.events import Event, Listener, emitter
-from surehold.doors.functions.call_order import CallOrder, Recorded
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult, Spent, spent_on
 from surehold.doors.resume import no_run
@@ -23,9 +22,6 @@ from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import (
-    CURRENT_STEP,
-    OPEN_RUN,
-    RUNS_HERE,
     Effect,
     OpenRun,
     draft_at,
@@ -36,6 +32,7 @@ from surehold.engine.runs import (
     warn_in_doubt,
 )
 from surehold.engine.runs.effects import AwaitsAll, describe, failure_in, failure_text
+from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
 from surehold.errors import EncodeError, NotFoundError, UsageError
 from surehold.storage.base import Storage
 
@@ -177,11 +174,19 @@ class FunctionRun:
         if self._order is not None:
             self._order.check_stop()
         RUNS_HERE.append(self.run_id)
+        if self._awaited:
+            self._opened.awaited.watch()
         try:
             with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
                 yield
+        except BaseException as error:
+            ended = self._opened.awaited.unwatch(error)
+            if ended is None or ended is error:
+                raise
+            raise ended from error
         finally:
             RUNS_HERE.remove(self.run_id)
+            self._opened.awaited.unwatch(None)
 
     def close(self) -> None:
         """Let others have the run."""
@@ -216,7 +221,7 @@ class FunctionRun:
 
     def _end_with(self, error: BaseException) -> RunResult[Any] | None:
         stopping = self._order is not None and self._order.stopped
-        facts = RunFacts(run_id=self.run_id, lost=self._opened.lost, stopping=stopping)
+        facts = RunFacts(run_id=self.run_id, lost=self._opened.lost is not None, stopping=stopping)
         ending = ending_of(error, facts)
         if ending.gives == "lost":
             raise taken_over(self.run_id) from error
@@ -295,16 +300,16 @@ class FunctionRun:
             metadata=read_metadata({**metadata, **open_from}),
         )
         deferred = self._opened.ledger.deferred()
-        self._opened.door = Door("function", self.version, self._entry_point())
-        saved = self._opened.save(
+        draft = draft_at(
             place,
             self._values,
-            notes=(*deferred, *(notes or ())),
+            self._opened.lineage,
+            door=Door("function", self.version, self._entry_point()),
             extra={"error": error} if error else None,
-            force=True,
             schema=0,
             whole=place.step > _LONG,
         )
+        saved = self._opened.save(draft, notes=(*deferred, *(notes or ())), force=True)
         if not saved:
             self._opened.ledger.defer_again(deferred)
         elif status == "completed":

@@ -13,9 +13,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from surehold.core.values import decode, encode
-from surehold.doors.functions.call_order import CallOrder
-from surehold.engine.runs import OPEN_RUN, CallContext, Effect, call_context, check_awaited
+from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import to_await
+from surehold.engine.runs.positions import (
+    OPEN_RUN,
+    CallContext,
+    CallOrder,
+    call_context,
+    check_awaited,
+)
 from surehold.errors import ShapeError, UsageError
 
 T = TypeVar("T")
@@ -47,7 +53,7 @@ def patched(name: str) -> bool:
     id = context.at_patch(f"patch {name}")
     if id is None:
         return False
-    if context.recording.ledger.find(Effect, id) is None:
+    if context.run.ledger.find(Effect, id) is None:
         _defer(context, id, f"patch {name}", True)
     return True
 
@@ -99,13 +105,13 @@ async def _in_order(awaitable: Awaitable[T], order: CallContext | None) -> T:
 
 def _recorded(name: str, make: Callable[[], T]) -> T:
     context = call_context()
-    recording = context.recording if context is not None else None
-    if context is None or recording is None:
+    run = context.run if context is not None else None
+    if context is None or run is None:
         return make()
     id, known, _ = context.locate(name, None, "")
     if known is not None:
         if not known.done:
-            raise ShapeError(f"{id} is recorded as a call in doubt", run_id=recording.run_id)
+            raise ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
         value: T = decode(bytes(known.value))
         return value
     made = make()
@@ -115,9 +121,9 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
 
 def _defer(context: CallContext, id: str, name: str, value: Any) -> None:
     """Record *value* with whatever is recorded next, and before the next call is made."""
-    recording = context.recording
-    assert recording is not None
+    run = context.run
+    assert run is not None
     entry = Effect(
         id=id, name=name, key="", policy="retry", done=True, value=msgspec.Raw(encode(value))
     )
-    recording.ledger.defer(entry, context.spot)
+    run.ledger.defer(entry, context.spot)

@@ -14,10 +14,10 @@ import msgspec
 from surehold.core.driving import drive, drive_async
 from surehold.core.policy import check_above_zero
 from surehold.core.values import decode
-from surehold.doors.functions.call_order import CallOrder
 from surehold.engine.commit import in_event_loop
-from surehold.engine.runs import Answer, CallContext, OpenRun, Recording, Timer, call_context
+from surehold.engine.runs import Answer, OpenRun, Timer
 from surehold.engine.runs.effects import to_await
+from surehold.engine.runs.positions import CallContext, CallOrder, call_context
 from surehold.errors import Interrupted, UsageError
 
 _SHORT = 1.0
@@ -36,10 +36,10 @@ def sleep(seconds: float) -> Any:
     if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
         raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0")
     context = call_context()
-    recording = context.recording if context is not None else None
-    if context is None or recording is None:
+    run = context.run if context is not None else None
+    if context is None or run is None:
         return asyncio.sleep(seconds) if in_event_loop() else time.sleep(seconds)
-    return _wait(_Wait(context, recording, "sleep", seconds, event=False))
+    return _wait(_Wait(context, run, "sleep", seconds, event=False))
 
 
 def wait_for(event: str, *, timeout: float | None = None) -> Any:
@@ -51,12 +51,12 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     """
     check_above_zero(timeout=timeout)
     context = call_context()
-    recording = context.recording if context is not None else None
-    if not isinstance(context, CallOrder) or recording is None:
+    run = context.run if context is not None else None
+    if not isinstance(context, CallOrder) or run is None:
         raise UsageError("wait_for() needs a workflow", hint="call it in a @surehold.workflow")
     if type(event) is not str or not event or event == "sleep":
         raise UsageError(f"{event!r} cannot name an event", hint="choose another name")
-    return _wait(_Wait(context, recording, event, timeout, event=True))
+    return _wait(_Wait(context, run, event, timeout, event=True))
 
 
 _Action: TypeAlias = float | Callable[[], Any]
@@ -70,15 +70,15 @@ class _Wait:
     def __init__(
         self,
         context: CallContext,
-        recording: Recording,
+        run: OpenRun,
         name: str,
         seconds: float | None,
         *,
         event: bool,
     ) -> None:
         self.context = context
-        self.ledger = recording.ledger
-        self.recording = recording
+        self.ledger = run.ledger
+        self.run = run
         self.what = f"wait_for({name!r})" if event else f"sleep({seconds})"
         self._name = name
         self._seconds = seconds
@@ -132,7 +132,7 @@ class _Wait:
 
     def _waits(self) -> Interrupted:
         what = f"event {self._name!r}" if self._event else "a time"
-        run_id = self.recording.run_id
+        run_id = self.run.run_id
         return Interrupted(f"run {run_id!r} waits for {what}", run_id=run_id)
 
     def _mark(self, status: str) -> None:
@@ -140,12 +140,10 @@ class _Wait:
             self.context.mark(status)
 
     def _expire(self, timer: Timer) -> bool:
-        opened = self.recording
-        return isinstance(opened, OpenRun) and opened.expire(timer, self.spot)
+        return self.run.expire(timer, self.spot)
 
     def _look(self) -> None:
-        if isinstance(self.recording, OpenRun):
-            self.recording.refresh()
+        self.run.refresh()
 
 
 def _wait(wait: _Wait) -> Any:

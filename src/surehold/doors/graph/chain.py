@@ -13,8 +13,9 @@ from surehold.core.state import Lineage, State
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
 from surehold.doors.graph.node_result import applied
-from surehold.engine.runs import CURRENT_STEP
+from surehold.engine.runs import draft_of_state
 from surehold.engine.runs.effects import args_digest
+from surehold.engine.runs.positions import CURRENT_STEP
 
 
 class ChainResult(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ class _Values:
         self._parts = parts
         self._items = items
         self._digests: list[str] = []
-        if parts.session is not None:
+        if parts.held is not None:
             self._digests = [args_digest((item,), {}) for item in items]
 
     def _check(self, index: int, digest: str) -> None:
@@ -115,13 +116,13 @@ class _States(_Values):
         self._in_journal = 0
 
     async def restore(self, initial: Any) -> tuple[int, Any]:
-        session = self._parts.session
-        if session is None or not session.resumed:
+        held = self._parts.held
+        if held is None or not held.resumed:
             return 0, initial
-        header = await asyncio.to_thread(session.newest, self._parts.scope)
+        header = await asyncio.to_thread(held.newest_in, self._parts.scope)
         if header is None:
             return 0, initial
-        loaded, saved = await asyncio.to_thread(session.load, header)
+        loaded, saved = await asyncio.to_thread(held.load_at, header)
         for index, digest in enumerate(loaded.extra["items"]):
             self._check(index, digest)
         self._lineage = saved.lineage
@@ -129,8 +130,8 @@ class _States(_Values):
         return header.step, initial.with_values_of(saved)
 
     async def keep(self, index: int, value: Any) -> None:
-        session = self._parts.session
-        if session is None:
+        held = self._parts.held
+        if held is None:
             return
         done = index + 1
         state = value.at(
@@ -144,5 +145,6 @@ class _States(_Values):
         def extra(whole: bool) -> bytes:
             return msgspec.json.encode({"items": self._digests[0 if whole else since : done]})
 
-        if await session.save(state, self._lineage, extra=extra):
+        draft = draft_of_state(state, self._lineage, schema=0, extra=extra)
+        if await held.awaited.save(draft):
             self._in_journal = done

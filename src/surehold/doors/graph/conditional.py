@@ -9,7 +9,7 @@ from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import State
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, call
-from surehold.engine.runs import CURRENT_STEP
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import UsageError
 
 

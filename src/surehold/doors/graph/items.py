@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from surehold.core.values import encode
-from surehold.engine.runs import CURRENT_STEP, Item, StepContext
+from surehold.engine.runs import Item
 from surehold.engine.runs.effects import AwaitsAll, shown
+from surehold.engine.runs.positions import CURRENT_STEP, StepContext
 from surehold.errors import ShapeError, StepError
 
 logger = logging.getLogger("surehold.graph")
@@ -28,22 +29,22 @@ class Parts:
 
     def __init__(self) -> None:
         self.here = CURRENT_STEP.get() or _OUTSIDE
-        self.session = self.here.session
-        self.scope = self.here.child() if self.session is not None else ""
+        self.held = self.here.run
+        self.scope = self.here.child() if self.held is not None else ""
         self.node = self.here.node
 
     def find(self, key: int | str) -> Item | None:
         """The recorded part of that key."""
-        if self.session is None:
+        if self.held is None:
             return None
-        return self.session.ledger.find(Item, f"{self.scope}[{key}]")
+        return self.held.ledger.find(Item, f"{self.scope}[{key}]")
 
     async def keep(self, key: int | str, digest: str, value: Any, at: int) -> None:
         """Record the result of a part; *digest* identifies its item."""
-        if self.session is not None:
+        if self.held is not None:
             text = msgspec.Raw(encode(value))
             entry = Item(id=f"{self.scope}[{key}]", args=digest, value=text)
-            await self.session.ledger.write(entry, self.at(at).spot)
+            await self.held.ledger.write(entry, self.at(at).spot)
 
     def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
         """The error of a part that failed; it keeps the hint of its cause."""
@@ -54,7 +55,7 @@ class Parts:
         """The context of part *index*."""
         here = self.here
         return StepContext(
-            self.session, self.scope, here.emit, step=index, node=self.node, outer=here.outer
+            self.held, self.scope, here.emit, step=index, node=self.node, outer=here.outer
         )
 
 
@@ -80,7 +81,7 @@ def report(progress: Progressed | None, done: int, total: int, value: Any) -> No
 
 def other_items(parts: Parts, index: int) -> ShapeError:
     """The error for a node whose items changed after some were done."""
-    run_id = parts.session.run_id if parts.session is not None else ""
+    run_id = parts.held.run_id if parts.held is not None else ""
     return ShapeError(
         f"item {index} of node {parts.node!r} in run {run_id!r} is not the one it was",
         hint="what decides on the items (time, chance, a model) must be its own effect",

@@ -37,8 +37,18 @@ from surehold.doors.graph.node_result import (
 from surehold.doors.graph.progress import Now, Progress, write_progress
 from surehold.doors.result import Spent, spent_on
 from surehold.engine.journal import Note
-from surehold.engine.runs import CURRENT_STEP, Emit, Session, StepContext, StopRequests, past_step
+from surehold.engine.runs import (
+    Effect,
+    OpenRun,
+    Spot,
+    StopRequests,
+    draft_of_state,
+    past_step,
+    permitted,
+    taken_over,
+)
 from surehold.engine.runs.effects import AwaitsAll, error_text, passing
+from surehold.engine.runs.positions import CURRENT_STEP, Emit, StepContext
 from surehold.errors import (
     BudgetError,
     Drained,
@@ -60,7 +70,7 @@ class Loop(msgspec.Struct, eq=False):
     """Executes a graph in one scope of a run."""
 
     _plan: Plan
-    _session: Session | None
+    _held: OpenRun | None
     _scope: str
     _emit: Emit | None
     stop: StopRequests
@@ -84,7 +94,7 @@ class Loop(msgspec.Struct, eq=False):
     _straight: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
-        if self._session is not None:
+        if self._held is not None:
             self._before = frozenset(self._plan.before)
         if self._emit is None:
             self._straight = self._plan.straight()
@@ -92,9 +102,9 @@ class Loop(msgspec.Struct, eq=False):
     async def run(self, state: State, progress: Progress, lineage: Lineage) -> State:
         """Execute from where *progress* says to an exit point, and return the final state."""
         self._continue(progress, lineage)
-        if self.triggers is not None and self._session is not None:
+        if self.triggers is not None and self._held is not None:
             self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
-        here = StepContext(self._session, self._scope, self._emit, outer=self)
+        here = StepContext(self._held, self._scope, self._emit, outer=self)
         token = CURRENT_STEP.set(here)
         try:
             following = progress.next
@@ -217,7 +227,7 @@ class Loop(msgspec.Struct, eq=False):
         policy = self._plan.policies.get(node)
         if policy is None or not isinstance(error, Exception):
             return None
-        lost = self._session is not None and self._session.lost is not None
+        lost = self._held is not None and self._held.lost is not None
         if lost or isinstance(error, (EndRun, *OF_THE_RUN)):
             return None
         return policy.pause_after(self._failures, error)
@@ -230,14 +240,14 @@ class Loop(msgspec.Struct, eq=False):
         False if that cannot be saved.
         """
         self._failures += 1
-        session = self._session
+        held = self._held
         facts = {"error": type(error).__name__, "attempt": self._failures}
-        if session is not None:
-            session.resumed = True  # graphs in the node continue after their newest checkpoints
+        if held is not None:
+            held.resumed = True  # graphs in the node continue after their newest checkpoints
             metadata = read_metadata({**state.place.metadata, **facts})
             marked = state.placed(msgspec.structs.replace(state.place, metadata=metadata))
             try:
-                await session.permit(here)
+                await _permit(held, here)
                 await self._save(marked, "recovery", "running", here.node, begun=True)
             except SureholdError as problem:
                 error.add_note(f"surehold: the failed attempt was not saved: {problem}")
@@ -252,7 +262,7 @@ class Loop(msgspec.Struct, eq=False):
         while (left := until - time.monotonic()) > 0 and self.stop.reason is None:
             await asyncio.sleep(min(left, _LONGEST_REST))
         if self.stop.reason is not None:
-            raise drained(self.stop, run_id, node, saved=self._session is not None)
+            raise drained(self.stop, run_id, node, saved=self._held is not None)
 
     # Deciding
 
@@ -303,10 +313,10 @@ class Loop(msgspec.Struct, eq=False):
         first: tuple[Note, ...] = (),
     ) -> str:
         """Save *state* with the next node; *begun* if that has recorded something."""
-        session = self._session
-        if session is None:
+        held = self._held
+        if held is None:
             return ""
-        notes, root, ledger = first, not self._scope, session.ledger
+        notes, root, ledger = first, not self._scope, held.ledger
         past, spent = None, self._spent
         if root and ledger.entries:
             past = past_step(None if status == "completed" else state.step)
@@ -315,30 +325,31 @@ class Loop(msgspec.Struct, eq=False):
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         if error:
-            error = error_text.failure_text(error, session.manager.hook_manager)
+            error = error_text.failure_text(error, held.manager.hook_manager)
         now = Now(
             next=following,
             elapsed=round(time.monotonic() - self._began, 6),
-            floor=session.floor,
-            branch=session.branch,
+            floor=held.floor,
+            branch=held.branch,
             error=error,
             failures=0 if status == "failed" else self._failures,
             spent=spent,
         )
         plan, path = self._plan, self._path
-        checkpoint_id = await session.save(
+        draft = draft_of_state(
             state,
             self._lineage,
+            door=held.door,
             fingerprint=plan.fingerprint,
             schema=plan.version,
             extra=functools.partial(write_progress, now, path, self._in_journal, plan.shape),
-            notes=notes,
         )
+        checkpoint_id = await held.awaited.save(draft, notes=notes)
         if checkpoint_id:
             if past is not None:
-                ledger.saved(past, session.run_id)
-            if root and session.scopes and not begun:
-                await session.end_scopes()
+                ledger.saved(past, held.run_id)
+            if root and held.scopes and not begun:
+                await held.awaited.end_scopes()
             self._in_journal, self._spent = len(path), spent
             if self._clock is not None:
                 self._clock.saved(state.step, time.monotonic())
@@ -376,16 +387,16 @@ class Loop(msgspec.Struct, eq=False):
         await self._save(state, "interrupt", "interrupted", following)
         if self._emit is not None:
             self._emit("run.interrupted", {"node": following, "reason": "asked to stop"})
-        return drained(self.stop, state.run_id, following, saved=self._session is not None)
+        return drained(self.stop, state.run_id, following, saved=self._held is not None)
 
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
         """Save the good state because *node* did not complete; return what to raise."""
-        session = self._session
-        lost = session is not None and session.lost is not None
+        held = self._held
+        lost = held is not None and held.lost is not None
         facts = RunFacts(run_id=state.run_id, lost=lost)
         ending = ending_of(error, facts)
-        if lost and session is not None:
-            return session.taken_over() if ending.gives == "lost" else error
+        if lost and held is not None:
+            return taken_over(held.run_id, held.lost) if ending.gives == "lost" else error
         if self.leaves:
             state = state.merge(self.leaves)
         if isinstance(error, EndRun):
@@ -414,7 +425,7 @@ class Loop(msgspec.Struct, eq=False):
         if ending.status == "waiting":
             if self._scope:
                 return error
-            signal = waiting_signal(session, error) if session is not None else error
+            signal = waiting_signal(held, error) if held is not None else error
             if self._emit is not None:
                 self._emit("run.waiting", {"node": node, "waiting": waiting_facts(signal)})
             return signal
@@ -443,14 +454,14 @@ class Loop(msgspec.Struct, eq=False):
 
     def _translated(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
         """The exception behind a cancellation by Surehold; else *error* itself."""
-        session = self._session
+        held = self._held
         if self._scope:
             return error
-        if session is not None and session.lost is not None:
+        if held is not None and held.lost is not None:
             uncancel()
-            return session.taken_over()
+            return taken_over(held.run_id, held.lost)
         if self.stop.caused(error):
-            return drained(self.stop, run_id, node, saved=session is not None)
+            return drained(self.stop, run_id, node, saved=held is not None)
         return error
 
     def _step_error(
@@ -458,7 +469,7 @@ class Loop(msgspec.Struct, eq=False):
     ) -> StepError:
         """A `StepError` that keeps the hint of its cause."""
         hint = cause.hint if isinstance(cause, SureholdError) else ""
-        if self._session is not None and again not in hint:
+        if self._held is not None and again not in hint:
             hint = f"{hint}; then {again}" if hint else again
         return StepError(
             what, hint=hint, node=node, state=state, path=tuple(self._path), run_id=state.run_id
@@ -497,6 +508,17 @@ class Loop(msgspec.Struct, eq=False):
         if self._plan.snapshots:
             facts["output_snapshot"] = after.to_dict()
         self._emit("node.complete", facts)
+
+
+async def _permit(held: OpenRun, here: StepContext) -> None:
+    """Permit one more attempt of each call of the current step that raised."""
+    inside = here.at(here.node)
+    for note in held.ledger.effects():
+        entry: Effect = note.content
+        own = note.scope == here.scope and note.step == here.step
+        nested = note.scope.startswith((f"{inside}/", f"{inside}.")) or note.scope == inside
+        if entry.error is not None and (own or nested):
+            await held.ledger.write(permitted(entry), Spot(note.scope, note.step, note.node or ""))
 
 
 @contextlib.contextmanager

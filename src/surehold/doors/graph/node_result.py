@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from surehold.core.state import Place, State, read_metadata
-from surehold.engine.runs import Session, StopRequests, Waiting, waiting_of
+from surehold.engine.runs import OpenRun, StopRequests, Waiting, waiting_of
 from surehold.errors import Drained, Interrupted, UsageError
 
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
@@ -64,17 +64,17 @@ def placed(place: Place, kind: str, status: str, error: str) -> Place:
     return msgspec.structs.replace(place, kind=kind, status=status, metadata=metadata)
 
 
-def waiting_signal(session: Session, error: BaseException) -> BaseException:
+def waiting_signal(held: OpenRun, error: BaseException) -> BaseException:
     """The signal that lists what the run waits for, or a refused answer's error."""
-    refused = session.ledger.refused
+    refused = held.ledger.refused
     if refused is not None:
         return refused
-    waiting = tuple(waiting_of(session.run_id, note) for note in session.ledger.waiting())
+    waiting = tuple(waiting_of(held.run_id, note) for note in held.ledger.waiting())
     if not waiting:
         return error
     what = ", ".join(one.id for one in waiting)
     return Interrupted(
-        f"run {session.run_id!r} waits for: {what}", run_id=session.run_id, waiting=waiting
+        f"run {held.run_id!r} waits for: {what}", run_id=held.run_id, waiting=waiting
     )
 
 

@@ -13,8 +13,8 @@ import msgspec
 from surehold.core.policy import OF_THE_RUN
 from surehold.core.values import decode
 from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
-from surehold.engine.runs import CURRENT_STEP
 from surehold.engine.runs.effects import args_digest, shown
+from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Interrupted, RunError, UsageError
 
 _MOST_WORKERS = 16
@@ -107,7 +107,7 @@ class _Batch(msgspec.Struct, eq=False):
 
     def _restore(self) -> list[int]:
         """Read the results that the journal has; return the items that are left."""
-        if self._parts.session is None:
+        if self._parts.held is None:
             return list(range(len(self.items)))
         self._digests = [args_digest((item,), {}) for item in self.items]
         todo = []

@@ -31,7 +31,7 @@ from surehold.doors.resume import (
 )
 from surehold.engine.journal import CheckpointDraft, Loaded, Note
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import Session, StopRequests, branch_note, check_door, form_of
+from surehold.engine.runs import OpenRun, StopRequests, branch_note, check_door, draft_of_state
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 
@@ -97,11 +97,11 @@ class Runner(msgspec.Struct, eq=False):
         if self.manager is None:
             return await self._begin(None, state)
         wanted = ResumeRequest(state.run_id, secrets=state.secrets, given=given)
-        async with self._session(self.manager, state.run_id) as session:
-            found = await self._find(session, wanted, state.name)
+        async with self._held(self.manager, state.run_id) as held:
+            found = await self._find(held, wanted, state.name)
             if found is None:
-                return await self._begin(session, state)
-            return await self._continue(session, found, wanted)
+                return await self._begin(held, state)
+            return await self._continue(held, found, wanted)
 
     async def resume(self, wanted: ResumeRequest) -> State:
         """Continue a run that is in the store."""
@@ -117,11 +117,11 @@ class Runner(msgspec.Struct, eq=False):
             target = await asyncio.to_thread(find_target, manager.reader, run)
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
-        async with self._session(manager, run_id) as session:
-            found = await self._find(session, wanted, self.plan.name)
+        async with self._held(manager, run_id) as held:
+            found = await self._find(held, wanted, self.plan.name)
             if found is None:
                 raise NotFoundError(f"run {run_id!r} was completed meanwhile", run_id=run_id)
-            return await self._continue(session, found, wanted)
+            return await self._continue(held, found, wanted)
 
     async def checkpoint(
         self, run_id: str, edit: Mapping[str, Any], metadata: Mapping[str, Any]
@@ -129,56 +129,49 @@ class Runner(msgspec.Struct, eq=False):
         """Save a run that is not being executed; begin it if the store does not hold it."""
         manager = self.manager
         assert manager is not None
-        async with self._session(manager, run_id) as session:
+        async with self._held(manager, run_id) as held:
             state = State.new(run_id=run_id, name=self.plan.name)
             progress = Progress(next=self.plan.entry)
             run = await asyncio.to_thread(manager.reader.run, run_id)
             if run is not None:
-                state, progress = await asyncio.to_thread(self._edited, session, run, edit)
+                state, progress = await asyncio.to_thread(self._edited, held, run, edit)
             state = state.merge(edit).at(metadata=metadata)
-            await self._loop(session, run_id).mark(state, progress)
+            await self._loop(held, run_id).mark(state, progress)
             return state
 
     def _edited(
-        self, session: Session, run: RunInfo, edit: Mapping[str, Any]
+        self, held: OpenRun, run: RunInfo, edit: Mapping[str, Any]
     ) -> tuple[State, Progress]:
-        header = find_target(session.manager.reader, run).header
+        header = find_target(held.manager.reader, run).header
         if edit and header.status == "completed":
             raise UsageError(
                 f"run {run.run_id!r} is completed, and cannot be changed",
                 hint="fork an earlier checkpoint",
                 run_id=run.run_id,
             )
-        loaded, state = session.load(header, notes=True)
+        loaded, state = held.load_at(header, notes=True)
         progress = read_progress(loaded)
         state = self._fitted(header, state, progress, force=False)
-        session.floor = progress.floor
-        session.branch = max(session.branch, progress.branch)
-        if edit and not session.ledger.effects():
+        held.floor = progress.floor
+        held.branch = max(held.branch, progress.branch)
+        if edit and not held.ledger.effects():
             progress.next = None  # nothing of that node has happened
         return state, progress
 
     # Lease
 
     @asynccontextmanager
-    async def _session(
-        self, manager: AsyncCheckpointManager, run_id: str
-    ) -> AsyncIterator[Session]:
+    async def _held(self, manager: AsyncCheckpointManager, run_id: str) -> AsyncIterator[OpenRun]:
         """The run under its lease, for the block."""
-        session = Session(
-            manager,
-            run_id,
-            lease_seconds=self.config.lease_seconds,
-            alone=self.alone,
-            door=self.plan.door,
-        )
-        await session.open()
-        self._say(run_id, "lease.taken", epoch=session.epoch)
+        lease = self.config.lease_seconds
+        held = OpenRun(run_id, self.plan.door, manager, lease, alone=self.alone)
+        await held.awaited.open()
+        self._say(run_id, "lease.taken", epoch=held.epoch)
         try:
-            yield session
+            yield held
         finally:
-            await session.close()
-            self._say(run_id, "lease.released" if session.lost is None else "lease.lost")
+            await held.awaited.close()
+            self._say(run_id, "lease.released" if held.lost is None else "lease.lost")
 
     def _say(self, run_id: str, kind: str, **facts: Any) -> None:
         emit = self._emit(run_id)
@@ -193,36 +186,36 @@ class Runner(msgspec.Struct, eq=False):
 
     # Begin and continue
 
-    async def _begin(self, session: Session | None, state: State) -> State:
+    async def _begin(self, held: OpenRun | None, state: State) -> State:
         plan, run_id = self.plan, state.run_id
         self._say(run_id, "state.create", keys=state.keys())
         self._say(run_id, "graph.start", entry_point=plan.entry, exit_points=len(plan.exits))
-        loop = self._loop(session, state.run_id)
-        if session is not None:
+        loop = self._loop(held, state.run_id)
+        if held is not None:
             state = state.at(scope="", step=0, node=None, kind="routine", status="running")
             await loop.begin(state)
-        return await self._run(loop, session, state, Progress(next=self.plan.entry))
+        return await self._run(loop, held, state, Progress(next=self.plan.entry))
 
-    async def _find(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
+    async def _find(self, held: OpenRun, wanted: ResumeRequest, name: str) -> _Found | None:
         """Load the checkpoint to continue from; None if the store does not hold the run."""
         if wanted.rewinds:
-            return await asyncio.to_thread(self._find_earlier, session, wanted, name)
-        resumed = await session.resume()
-        if resumed is None:
+            return await asyncio.to_thread(self._find_earlier, held, wanted, name)
+        state = await held.awaited.load()
+        loaded, run = held.loaded, held.head
+        if state is None or loaded is None or run is None:
             return None
-        tail, state = resumed
-        loaded, header = tail.loaded, tail.loaded.header
-        self._check_name(tail.run, wanted, name)
+        header = loaded.header
+        self._check_name(run, wanted, name)
         if wanted.given is not None:
-            await asyncio.to_thread(self._check_input, session.manager, wanted)
-        effects = session.ledger.effects()
+            await asyncio.to_thread(self._check_input, held.awaited.manager, wanted)
+        effects = held.ledger.effects()
         self._tell_spent(spent_until(loaded) + spent_on(note.content for note in effects))
         if header.status == "completed":
             return _Found(header, state, Progress())
         progress = self._progress(loaded)
-        session.floor = progress.floor
+        held.floor = progress.floor
         state = self._fitted(header, state, progress, force=wanted.force)
-        session.branch = max(session.branch, progress.branch)
+        held.branch = max(held.branch, progress.branch)
         return _Found(header, of_the_run(header, state), progress)
 
     def _tell_spent(self, spent: Spent) -> None:
@@ -233,46 +226,44 @@ class Runner(msgspec.Struct, eq=False):
         by_hand = loaded.door.kind == "manager"
         return Progress(next=self.plan.entry) if by_hand else read_progress(loaded)
 
-    def _find_earlier(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
+    def _find_earlier(self, held: OpenRun, wanted: ResumeRequest, name: str) -> _Found | None:
         """The same for a checkpoint that *wanted* names."""
-        reader = session.manager.reader
-        run = reader.run(session.run_id)
+        reader = held.manager.reader
+        run = reader.run(held.run_id)
         if run is None:
             return None
-        session.resumed = True
+        held.resumed = True
         target = find_target(reader, run, wanted.checkpoint_id, wanted.step)
         run, header = target.run, target.header
         self._check_name(run, wanted, name)
-        self._check_input(session.manager, wanted)
+        self._check_input(held.awaited.manager, wanted)
         if not target.is_newest:
-            session.floor = run.seq
+            held.floor = run.seq
         if header.status == "completed":
-            return _Found(header, self._final(session.manager, header), Progress())
-        loaded, state = session.load(header, notes=True, run=run)
+            return _Found(header, self._final(held.awaited.manager, header), Progress())
+        loaded, state = held.load_at(header, notes=True, run=run)
         progress = self._progress(loaded)
-        effects = session.ledger.effects()
+        effects = held.ledger.effects()
         progress.spent = spent_before(reader, run.run_id, effects)
         self._tell_spent(progress.spent + spent_on(note.content for note in effects))
-        if session.floor == 0:
-            session.floor = progress.floor
+        if held.floor == 0:
+            held.floor = progress.floor
         state = self._fitted(header, state, progress, force=wanted.force)
         state = of_the_run(header, state)
-        session.branch = max(session.branch, progress.branch)
-        if session.floor != run.seq:
+        held.branch = max(held.branch, progress.branch)
+        if held.floor != run.seq:
             return _Found(header, state, progress)
-        return self._rewound(session, target, state, progress)
+        return self._rewound(held, target, state, progress)
 
-    def _rewound(
-        self, session: Session, target: Target, state: State, progress: Progress
-    ) -> _Found:
+    def _rewound(self, held: OpenRun, target: Target, state: State, progress: Progress) -> _Found:
         """An earlier checkpoint with the cost since; warns of effects that may repeat."""
         run, header = target.run, target.header
-        abandoned = session.end != run.seq
-        if abandoned or session.branch != progress.branch:
-            state = across_branches(session, run, state)
+        abandoned = held.end != run.seq
+        if abandoned or held.branch != progress.branch:
+            state = across_branches(held, run, state)
         if not abandoned:
             return _Found(header, state, progress, rewound=True)
-        done = done_for_good(session, session.elsewhere)
+        done = done_for_good(held, held.elsewhere)
         if done:
             logger.warning(
                 "run %s continues from an abandoned branch; effects recorded since then may be"
@@ -282,35 +273,35 @@ class Runner(msgspec.Struct, eq=False):
             )
         return _Found(header, state, progress, (branch_note(header.seq, run.seq),), True)
 
-    async def _continue(self, session: Session, found: _Found, wanted: ResumeRequest) -> State:
+    async def _continue(self, held: OpenRun, found: _Found, wanted: ResumeRequest) -> State:
         header, state, progress = found.header, found.state, found.progress
         if header.status == "completed":
-            return await self._stored(session.manager, header, wanted, state)
+            return await self._stored(held.awaited.manager, header, wanted, state)
         if wanted.secrets:
             state = state.with_secrets(wanted.secrets)
-        asked = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
-        given = answers_by_id(session.run_id, asked, wanted.answer, wanted.answers)
-        session.ledger.given |= given
+        asked = [note.content.id for note in held.ledger.waiting() if note.kind == "question"]
+        given = answers_by_id(held.run_id, asked, wanted.answer, wanted.answers)
+        held.ledger.given |= given
         say, following = partial(self._say, header.run_id), progress.next
         say("checkpoint.load", node=header.node, checkpoint_id=header.id)
         say("checkpoint.resume", checkpoint_node=header.node, resume_node=following)
         exits = len(self.plan.exits)
         say("graph.start", entry_point=following, exit_points=exits, resumed=True)
-        loop = self._loop(session, session.run_id)
+        loop = self._loop(held, held.run_id)
         if found.rewound:
             await loop.rewind(state, progress, *found.notes)
-        return await self._run(loop, session, state, progress)
+        return await self._run(loop, held, state, progress)
 
-    def _loop(self, session: Session | None, run_id: str) -> Loop:
-        return Loop(self.plan, session, "", self._emit(run_id), self.stop, self._triggers)
+    def _loop(self, held: OpenRun | None, run_id: str) -> Loop:
+        return Loop(self.plan, held, "", self._emit(run_id), self.stop, self._triggers)
 
     async def _run(
-        self, loop: Loop, session: Session | None, state: State, progress: Progress
+        self, loop: Loop, held: OpenRun | None, state: State, progress: Progress
     ) -> State:
         with self.stop.cancellable():
             final = await loop.run(state, progress, state.lineage)
-        if session is not None:
-            await self._delete_completed(session.manager, session.run_id)
+        if held is not None:
+            await self._delete_completed(held.awaited.manager, held.run_id)
         return final
 
     async def _delete_completed(self, manager: AsyncCheckpointManager, run_id: str) -> None:
@@ -391,12 +382,8 @@ class Runner(msgspec.Struct, eq=False):
 def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
     state = state.at(scope="", step=0, node=None, kind="routine", status="running")
-    values, natures = state.for_saving()
-    return CheckpointDraft(
-        form_of(plan.door),
-        state.place,
-        values,
-        natures,
+    return draft_of_state(
+        state,
         Lineage(),
         door=plan.door,
         fingerprint=plan.fingerprint,

@@ -16,21 +16,7 @@ from surehold.core.state import NO_METADATA, Place, read_metadata
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import (
-    CURRENT_STEP,
-    LEASE_SECONDS,
-    OPEN_RUN,
-    RUNS_HERE,
-    CallContext,
-    LoopProgress,
-    OpenRun,
-    RunContext,
-    StepContext,
-    call_context,
-    other_items,
-    taken_over,
-    under,
-)
+from surehold.engine.runs import LEASE_SECONDS, OpenRun, draft_at, taken_over
 from surehold.engine.runs import in_doubt as is_in_doubt
 from surehold.engine.runs.effects import (
     AwaitsAll,
@@ -45,6 +31,18 @@ from surehold.engine.runs.effects import (
     perform,
     perform_now,
     to_await,
+)
+from surehold.engine.runs.positions import (
+    CURRENT_STEP,
+    OPEN_RUN,
+    RUNS_HERE,
+    CallContext,
+    LoopProgress,
+    RunContext,
+    StepContext,
+    call_context,
+    other_items,
+    under,
 )
 from surehold.errors import EncodeError, StorageError, UsageError
 from surehold.storage.base import Storage
@@ -204,7 +202,7 @@ class Run:
         if not callable(fn):
             raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
         here = call_context()
-        inner = here if here is not None and here.recording is opened else context
+        inner = here if here is not None and here.run is opened else context
         call = EffectCall(inner, opened, policy)
         if self._awaited:
             what = f"the call of {policy.name!r}"
@@ -377,8 +375,9 @@ class Run:
         force = bool(error) and error != self._told
         extra = {"error": error} if error else None
         try:
+            draft = draft_at(place, self._state, opened.lineage, door=opened.door, extra=extra)
             with opened.stop.unit(f"step {self.step}"):
-                saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
+                saved = opened.save(draft, notes=kept, force=force)
         except StorageError as unsaved:
             self._unsaved = unsaved
             raise
@@ -404,7 +403,8 @@ class Run:
         opened = self._run
         assert opened is not None
         place = Place(run_id=self.run_id, name=self.name)
-        self.checkpoint_id = opened.save(place, {}) or None
+        draft = draft_at(place, {}, opened.lineage, door=opened.door)
+        self.checkpoint_id = opened.save(draft) or None
 
     # Opening and closing
 
@@ -468,7 +468,7 @@ class Run:
         """
         opened = self._run
         assert opened is not None
-        ending = ending_of(error, RunFacts(run_id=self.run_id, lost=opened.lost))
+        ending = ending_of(error, RunFacts(run_id=self.run_id, lost=opened.lost is not None))
         if ending.gives == "lost":
             raise taken_over(self.run_id) from error
         if not ending.saves:
@@ -553,11 +553,13 @@ class Run:
                 await asyncio.to_thread(self._run.close)
                 self._run = None
             raise
+        assert self._run is not None
+        self._run.awaited.watch()
         return self._enter()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._watching.pop_all():
-            ended = self._exit(error)
+            ended = self._exit(self._run.awaited.unwatch(error) if self._run else error)
             if self._run is not None and ended is not None:
                 ended = self._run.stop.translated(ended)
                 await self._run.stop.until_idle()

@@ -20,13 +20,13 @@ from surehold.engine.runs import (
     check_not_held,
     in_doubt,
     open_notes,
-    place_name,
     read_notes,
     spans_to,
     waiting_inside,
     waiting_of,
 )
 from surehold.engine.runs.effects import failure_in
+from surehold.engine.runs.positions import place_name
 from surehold.errors import LeaseHeldError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
 

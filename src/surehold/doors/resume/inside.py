@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from surehold.core.records import digest_of
-from surehold.engine.runs import call_context, idempotency_key
+from surehold.engine.runs.positions import call_context, idempotency_key
 
 TOOL_FAILED_NAME = "surehold.ToolFailed"
 TOOL_FAILED = b'{"$t":"%b"' % TOOL_FAILED_NAME.encode()
@@ -27,7 +27,7 @@ class RunHere:
     def __init__(self, name: str, task: str) -> None:
         self.run_id: str | None = None
         context = call_context()
-        if context is None or context.recording is None:
+        if context is None or context.run is None:
             return
         place = context.place(f"run of {name}", digest_of(task.encode())[:12])
         if context.begun is None:
@@ -35,8 +35,8 @@ class RunHere:
         self._taken = context.begun.setdefault(place, set())
         self._number = next(number for number in count() if number not in self._taken)
         self._taken.add(self._number)
-        key = idempotency_key(context.recording, f"{place}.{self._number}")
-        self.run_id = run_inside(context.recording.run_id, key)
+        key = idempotency_key(context.run, f"{place}.{self._number}")
+        self.run_id = run_inside(context.run.run_id, key)
 
     def ended(self, status: str) -> None:
         """Let the next call continue this run, unless it is completed."""

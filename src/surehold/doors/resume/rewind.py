@@ -22,7 +22,7 @@ from surehold.doors.resume.inside import TOOL_FAILED, run_inside
 from surehold.doors.resume.target import find_target
 from surehold.engine.journal import Note, Reader
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import Effect, Session, branch_note
+from surehold.engine.runs import Effect, OpenRun, branch_note, draft_of_state
 from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
 
@@ -42,26 +42,26 @@ async def rewind_run(
     safe to repeat, nothing is changed, and the error that *refuse* makes of their ids is raised.
     Effects in doubt stay in doubt.
     """
-    session = Session(manager, run_id, lease_seconds=CheckpointConfig().lease_seconds)
-    await session.open()
+    held = OpenRun(run_id, None, manager, CheckpointConfig().lease_seconds)
+    await held.awaited.open()
     try:
-        found = await asyncio.to_thread(_found, session, checkpoint_id)
-        effects = session.ledger.effects()
-        done = await asyncio.to_thread(done_for_good, session, effects)
+        found = await asyncio.to_thread(_found, held, checkpoint_id)
+        effects = held.ledger.effects()
+        done = await asyncio.to_thread(done_for_good, held, effects)
         if done:
             raise refuse(done)
-        return await _taken_back(session, *found)
+        return await _taken_back(held, *found)
     finally:
-        await session.close()
+        await held.awaited.close()
 
 
-def done_for_good(session: Session, notes: Sequence[Note]) -> list[str]:
+def done_for_good(held: OpenRun, notes: Sequence[Note]) -> list[str]:
     """Effects among *notes*, and of agents inside the run, that must not be repeated."""
-    reader = session.manager.reader
+    reader = held.manager.reader
     newest = {note.content.id: note.content for note in notes if note.kind == "effect"}
     done = [one.id for one in newest.values() if one.done and _may_not_be_repeated(one)]
     for one in newest.values():
-        done += _done_inside(reader, run_inside(session.run_id, one.key))
+        done += _done_inside(reader, run_inside(held.run_id, one.key))
     return done
 
 
@@ -84,43 +84,45 @@ def _done_inside(reader: Reader, run_id: str) -> list[str]:
     return done
 
 
-async def _taken_back(session: Session, header: Header, state: State, progress: Progress) -> str:
+async def _taken_back(held: OpenRun, header: Header, state: State, progress: Progress) -> str:
     now = Now(
         next=progress.next,
         elapsed=progress.elapsed,
-        floor=session.floor,
-        branch=session.branch,
-        spent=await asyncio.to_thread(spent_before, session.manager.reader, session.run_id),
+        floor=held.floor,
+        branch=held.branch,
+        spent=await asyncio.to_thread(spent_before, held.manager.reader, held.run_id),
     )
 
     path = progress.path
-    in_doubt = [note for note in session.ledger.effects() if not note.content.done]
-    saved = await session.save(
+    in_doubt = [note for note in held.ledger.effects() if not note.content.done]
+    draft = draft_of_state(
         state.at(kind="recovery"),
         state.lineage,
+        door=held.door,
         fingerprint=header.fingerprint,
         schema=header.schema,
         extra=functools.partial(write_progress, now, path, len(path), progress.shape),
-        notes=(branch_note(header.seq, session.branch), *in_doubt),
     )
+    notes = (branch_note(header.seq, held.branch), *in_doubt)
+    saved = await held.awaited.save(draft, notes=notes)
     if not saved:
-        raise StorageError(f"run {session.run_id!r} could not be rewound", run_id=session.run_id)
+        raise StorageError(f"run {held.run_id!r} could not be rewound", run_id=held.run_id)
     return saved
 
 
-def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progress]:
+def _found(held: OpenRun, checkpoint_id: str) -> tuple[Header, State, Progress]:
     """The checkpoint, its state with everything spent since, and its progress."""
-    reader, run_id = session.manager.reader, session.run_id
+    reader, run_id = held.manager.reader, held.run_id
     run = reader.run(run_id)
     if run is None:
         raise NotFoundError(f"run {run_id!r} is gone", run_id=run_id)
     target = find_target(reader, run, checkpoint_id)
     run, header = target.run, target.header
     left = reader.load(target.newest)
-    session.door = Door("agent") if left.form else left.door
-    session.floor = run.seq
-    loaded, state = session.load(header, notes=True)
-    session.branch = run.seq
+    held.door = Door("agent") if left.form else left.door
+    held.floor = run.seq
+    loaded, state = held.load_at(header, notes=True)
+    held.branch = run.seq
     progress = read_progress(loaded) if loaded.door.has_nodes else Progress()
     state = of_the_run(header, state)
     return header, still_spent(state, left.graph_state(), replayed=state), progress
@@ -134,14 +136,14 @@ def of_the_run(header: Header, state: State) -> State:
     return state.at(kind="routine", status="running")
 
 
-def across_branches(session: Session, run: RunInfo, state: State) -> State:
-    """The *state* that *session* loaded, with what was spent on other branches.
+def across_branches(held: OpenRun, run: RunInfo, state: State) -> State:
+    """The *state* that *held* loaded, with what was spent on other branches.
 
     What its own branch recorded is replayed, and counted again then.
     """
-    reader = session.manager.reader
+    reader = held.manager.reader
     headers = list(reader.storage.headers(RecordQuery(run_id=run.run_id, scope="")))
-    end = next(header for header in headers if header.seq <= session.end)
+    end = next(header for header in headers if header.seq <= held.end)
     newest, replayed = (reader.load(one).graph_state() for one in (headers[0], end))
     return still_spent(state, newest, replayed=replayed)
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from surehold.core.records import OPEN_FROM, Header, Record
 from surehold.engine.commit import WARNED
 from surehold.engine.crypto import Sealer
-from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note, Reader
 from surehold.errors import StorageError
-
-if TYPE_CHECKING:
-    from surehold.engine.runs.stop import StopRequests
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -117,23 +113,6 @@ class Spot(msgspec.Struct, frozen=True):
     scope: str
     step: int
     node: str
-
-
-class Recording(Protocol):
-    """An execution that records the calls made in it."""
-
-    run_id: str
-    ledger: Ledger
-    branch: int
-    """The record after which the run repeats earlier work; part of idempotency keys."""
-
-    @property
-    def stop(self) -> StopRequests | None:
-        """The requests to stop a run whose units are its recorded calls."""
-
-    @property
-    def hook_manager(self) -> HookManager | None:
-        """The hooks that redact what is recorded."""
 
 
 class Ledger:

@@ -1,8 +1,7 @@
-"""A run that this process holds outside a graph: its lease, ledger and saves."""
+"""A run that this process holds: its lease, ledger and saves."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,61 +11,122 @@ import msgspec
 from surehold.core.records import Door, Header
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
-from surehold.engine.commit import await_uncancelled, load, save_draft
+from surehold.engine.commit import Steps, load, save_draft
 from surehold.engine.journal import CheckpointDraft, Loaded, Note
-from surehold.engine.managers import CheckpointManager, manager_for
-from surehold.engine.runs import Ledger, Spot, Timer, line_in, read_since, taken_over
-from surehold.engine.runs.leases import RunLease
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
+from surehold.engine.runs.awaited_run import AwaitedRun
+from surehold.engine.runs.effect_log import (
+    Ledger,
+    OpenNotes,
+    Spot,
+    Timer,
+    line_in,
+    read_line,
+    read_since,
+)
+from surehold.engine.runs.leases import LEASE_SECONDS, RunLease
 from surehold.engine.runs.stop import StopRequests
-from surehold.errors import ConflictError, StorageError, UsageError
-from surehold.storage.base import Storage
+from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
+from surehold.storage.base import RecordQuery, RunInfo, Storage
+
+
+def taken_over(run_id: str, cause: BaseException | None = None) -> ConflictError:
+    """The error of a process whose lease another one has taken, or whose run is gone."""
+    if isinstance(cause, ConflictError) and cause.facts.get("head") == 0:
+        return ConflictError(cause.message, hint=cause.hint, run_id=run_id)
+    return ConflictError(
+        f"run {run_id!r} was taken over by another process",
+        hint="this process was away for longer than the lease; the other one continues the run",
+        run_id=run_id,
+    )
 
 
 class OpenRun:
-    """Holds one run and records in it; `Run` and durable functions are built on it."""
+    """A run that this process holds; `awaited` is its async face.
+
+    Blocking and thread-safe. Nothing else appends to a run in the name of its execution. *where*
+    is a manager, or the storage for a manager of its own. *alone*: the event loop of the async
+    face executes nothing else, and may be blocked by saves between two steps.
+    """
 
     def __init__(
         self,
         run_id: str,
-        door: Door,
-        storage: CheckpointManager | Storage | str | None,
-        lease_seconds: float,
+        door: Door | None,
+        where: CheckpointManager | AsyncCheckpointManager | Storage | str | None,
+        lease_seconds: float = LEASE_SECONDS,
+        *,
+        alone: bool = False,
     ) -> None:
         self.run_id = run_id
         self.door = door
-        """What executes the run, as the next save writes it."""
+        """The door that the next save writes; None to keep that of the journal."""
         self.stop = StopRequests(of_units=False)
-        self.branch = 0
+        awaited = where if isinstance(where, AsyncCheckpointManager) else None
+        if isinstance(where, AsyncCheckpointManager):
+            self.manager = CheckpointManager.of(where.face)
+        else:
+            self.manager = manager_for(where)
+        self._owns_manager = awaited is None and self.manager is not where
+        self.hook_manager = self.manager.hook_manager
+        self.awaited = AwaitedRun(self, awaited, alone=alone)
+        self.ledger = Ledger(self.awaited.record, self.record)
         self.lineage = Lineage()
-        self.ledger = Ledger(self._append, self._append_now)
         self.begin: Callable[[], object] | None = None
         """Saves the run's first checkpoint; called before a note is written without one."""
-        self.manager = manager_for(storage)
-        self.hook_manager = self.manager.hook_manager
-        self._owns_manager = self.manager is not storage
-        journal = self.manager.face.journal
-        self._lease = RunLease(journal, run_id, seconds=lease_seconds)
-        self._beginning = threading.Lock()
-        self._open = False
-        self._seen = 0
+        self.head: RunInfo | None = None
+        """The run as it was loaded; None for a new run."""
         self.loaded: Loaded | None = None
         """The checkpoint that this execution continues from; None for a new run."""
         self.newest: Header | None = None
-        """The checkpoint that was loaded or saved last."""
+        """The checkpoint that was loaded, or saved last without awaiting it."""
+        self.floor = 0
+        """Records of nested scopes up to this seq are of steps that are completed."""
+        self.branch = 0
+        """The record after which the run repeats earlier work; 0 if it does not. It is part of
+        idempotency keys: a discarded result must not be returned."""
+        self.end = 0
+        """The last record of the branch that continues from the loaded checkpoint."""
+        self.elsewhere: list[Note] = []
+        """Notes that other branches recorded after that checkpoint."""
+        self.resumed = False
+        """True if the journal held records when this execution began."""
+        self.scopes: set[str] = set()
+        """The nested scopes of steps that are still open."""
+        self.lost: SureholdError | None = None
+        """The error with which this process lost the run."""
+        self._journal = self.manager.face.journal
+        self._lease = RunLease(
+            self._journal, run_id, seconds=lease_seconds, on_lost=self._lose_lease
+        )
+        self._beginning = threading.Lock()
+        self._open = False
+        self._seen = 0
+        self._ended: set[str] = set()
 
     @property
     def epoch(self) -> int:
-        """The number of starts of the run, including this one; 0 without leases."""
+        """The number of starts of the run, including this one; 0 without leases.
+
+        Outside systems can refuse a smaller one than they have seen.
+        """
         return self._lease.epoch or 0
 
     @property
-    def lost(self) -> bool:
-        """True if another process has taken the run over."""
-        return self._lease.lost is not None
+    def lease_epoch(self) -> int | None:
+        """The epoch that is named with everything that is written; None without leases."""
+        return self._lease.epoch
+
+    @property
+    def call_stop(self) -> StopRequests | None:
+        """The requests that a recorded call obeys; None in a graph: its units are nodes."""
+        return None if self.door is None or self.door.has_nodes else self.stop
 
     def stored_head(self) -> int:
         """The newest record of the run that is known to be stored."""
-        return self.manager.face.journal.stored_head(self.run_id)
+        return self._journal.stored_head(self.run_id)
+
+    # Holding
 
     def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`."""
@@ -81,36 +141,104 @@ class OpenRun:
         """Let others have the run."""
         self._open = False
         self._lease.release()
+        self.awaited.finish()
         if self._owns_manager:
             self.manager.close()
+
+    def check(self) -> None:
+        """Raise a `ConflictError` if the run is lost, or not open here any more."""
+        if self.lost is not None:
+            raise taken_over(self.run_id, self.lost) from self.lost
+        if not self._open:
+            raise ConflictError(
+                f"run {self.run_id!r} is no longer executed here",
+                hint="a node must wait for everything that it starts; a block ends its run",
+                run_id=self.run_id,
+            )
+
+    def lose(self, error: SureholdError) -> ConflictError:
+        """Note that another process has the run now; return the error to raise."""
+        self.lost = self.lost or error
+        return taken_over(self.run_id, error)
+
+    def _lose_lease(self, error: SureholdError) -> None:
+        self.lost = error
+        self.awaited.lose()
+
+    # Loading
 
     def load(self) -> State | None:
         """The newest state, to continue from; the notes of its open step fill the ledger.
 
-        None if there is no such run. The hooks hear of it. A run that this door may not continue is
-        a `UsageError`.
+        None if there is no such run. The hooks hear of it; an agent tells its own of the resume. A
+        run that this door may not continue is a `UsageError`.
         """
-        manager = self.manager
-        resumed = manager.perform(load.resume_run(manager.face, self._lease.head_and_newest))
+        return self.manager.perform(self.loading())
+
+    def loading(self) -> Steps[State | None]:
+        """The steps of `load`."""
+        face = self.manager.face
+        if self.door is None or not self.door.has_nodes:
+            resumed = yield from load.resume_run(face, self._lease.head_and_newest)
+        else:
+            fires = self.door.kind != "agent"
+            resumed = yield from load.resume_run(face, self._look, Loaded.graph_state, fires=fires)
         if resumed is None:
             return None
         state, tail = resumed
-        newest, door = tail.loaded.header, tail.loaded.door
-        door.check(self.door.kind, self.run_id, newest.name)
+        if self.door is not None:
+            check_door(tail.loaded, self.door)
         if not isinstance(state, State):
             raise UsageError(
                 f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
             )
-        head, self.loaded = tail.run.seq, tail.loaded
-        self.newest, self.lineage, self._seen = newest, state.lineage, head
-        line = line_in(manager.reader.sealer, tail.notes, newest, head)
-        self.ledger.take(line.notes)
-        self.branch = line.branch if line.end == head else head
+        newest, self.head, self.loaded = tail.loaded.header, tail.run, tail.loaded
+        self.newest, self.lineage, self.resumed = newest, state.lineage, True
+        self._take(line_in(face.reader.sealer, tail.notes, newest, tail.run.seq), tail.run.seq)
         return state
+
+    def _look(self) -> tuple[RunInfo, Header | None] | None:
+        found = self._lease.head_and_newest()
+        if found is not None and found[1] is None:
+            raise NotFoundError(f"run {self.run_id!r} has no checkpoint", run_id=self.run_id)
+        return found
+
+    def _take(self, line: OpenNotes, head: int) -> None:
+        # A run that was rewound repeats its parts, and none of its effects.
+        back = bool(self.floor) and self.floor == head
+        self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
+        self.end, self.elsewhere, self._seen = line.end, line.others, head
+        self.branch = line.branch if line.end == head else head
+
+    def load_at(
+        self, header: Header, *, notes: bool = False, run: RunInfo | None = None
+    ) -> tuple[Loaded, State]:
+        """Load the checkpoint to continue from; with *notes*, also the ledger after it.
+
+        *run* is the run's head, if it was read under the lease.
+        """
+        reader = self.manager.reader
+        loaded = reader.load(header)
+        if self.door is not None and not header.scope:
+            check_door(loaded, self.door)
+        state = loaded.graph_state()
+        self._journal.resume_from(loaded, state)
+        if notes:
+            run = run or reader.run(self.run_id)
+            assert run is not None
+            self._take(read_line(reader, header, run.seq), run.seq)
+        return loaded, state
+
+    def newest_in(self, scope: str) -> Header | None:
+        """The newest checkpoint of a nested scope that is of a step still open."""
+        reader = self.manager.reader
+        run = reader.run(self.run_id)
+        header = reader.newest(run, scope) if run is not None else None
+        return header if header is not None and header.seq > self.floor else None
 
     def rollback(self) -> State | None:
         """The state that was saved last, without what the code has changed since."""
-        base = self.manager.face.journal.base_of(self.run_id)
+        base = self._journal.base_of(self.run_id)
         if base is not None:
             texts = {key: base.base.text_of(key) for key in base.base.values}
             loaded = Loaded(base.header, base.form, texts, 0, 0)
@@ -131,6 +259,51 @@ class OpenRun:
             self.ledger.take(note for note in notes if note.kind == "answer")
             self._seen = run.seq
 
+    # Writing
+
+    def save(
+        self, draft: CheckpointDraft, *, notes: Sequence[Note] = (), force: bool = False
+    ) -> str:
+        """Save *draft* with *notes* in one append; "" for a failure that was only logged."""
+        self.check()
+        self.scopes |= {draft.place.scope} - {""}
+        manager = self.manager
+        steps = save_draft(
+            manager.face,
+            draft,
+            force=force or bool(notes),
+            notes=notes,
+            epoch=self._lease.epoch,
+        )
+        try:
+            saved = manager.perform(steps)
+        except ConflictError as error:
+            raise self.lose(error) from error
+        if saved is None:
+            return ""
+        self.newest = saved
+        return saved.id
+
+    def record(self, notes: Sequence[Note]) -> None:
+        """Append *notes*; the run begins with a checkpoint if it has none."""
+        self.check()
+        if self.begin is not None:
+            self.begin_now()
+        try:
+            self.manager.append_notes(self.run_id, notes, epoch=self._lease.epoch)
+        except ConflictError as error:
+            raise self.lose(error) from error
+        except StorageError as error:
+            if not self.ledger.postpone(notes, error):
+                raise
+
+    def begin_now(self) -> None:
+        """Save the run's first checkpoint, once."""
+        with self._beginning:
+            if self.begin is not None:
+                self.begin()
+                self.begin = None
+
     def expire(self, timer: Timer, spot: Spot) -> bool:
         """Record that *timer* has ended; False if someone wrote to the run meanwhile."""
         note = Note(kind="timer", content=timer, scope=spot.scope, step=spot.step, node=spot.node)
@@ -139,106 +312,81 @@ class OpenRun:
                 self.run_id, (note,), head=self._seen, epoch=self._lease.epoch
             )
         except ConflictError:
-            self.manager.face.journal.invalidate(self.run_id)
+            self._journal.invalidate(self.run_id)
             return False
         self.ledger.take((note,))
         return True
 
-    def save(
-        self,
-        place: Place,
-        values: Mapping[str, Any],
-        *,
-        notes: Sequence[Note] = (),
-        extra: Mapping[str, Any] | None = None,
-        force: bool = False,
-        schema: int | None = None,
-        whole: bool = False,
-    ) -> str:
-        """Save *values* at *place* with *notes*; "" for a failure that was only logged.
+    # Nested scopes
 
-        With *whole*, as a keyframe: what lies before it need not be read to load it.
-        """
-        if self._lease.lost is not None or not self._open:
-            self.check_held()
-        draft = draft_at(
-            place,
-            values,
-            self.lineage,
-            door=self.door,
-            extra=extra,
-            schema=schema,
-            whole=whole,
-        )
-        manager = self.manager
-        saved = manager.perform(
-            save_draft(
-                manager.face,
-                draft,
-                force=force or bool(notes),
-                notes=notes,
-                epoch=self._lease.epoch,
-            )
-        )
-        if saved is None:
-            return ""
-        self.newest = saved
-        return saved.id
+    def end_scopes(self) -> bool:
+        """End the steps with nested scopes; True if their checkpoints are to be hidden."""
+        self._ended, self.scopes = self.scopes, set()
+        self._journal.end_scopes(self.run_id, self._ended)
+        return bool(self._ended) and self.manager.retention.active
 
-    def check_held(self) -> None:
-        """Raise an error if the run is not open here any more."""
-        if self._lease.lost is not None:
-            raise taken_over(self.run_id) from self._lease.lost
-        if not self._open:
-            raise UsageError(
-                f"run {self.run_id!r} is not open", hint="call it inside the run's with block"
-            )
+    def hide_ended(self) -> None:
+        """Hide the checkpoints of ended scopes: they go with the old ones of the run."""
+        storage = self.manager.storage
+        seqs = [
+            header.seq
+            for scope in self._ended
+            for header in storage.headers(RecordQuery(run_id=self.run_id, scope=scope))
+        ]
+        storage.delete(self.run_id, hide=seqs)
+        self.manager.retention.forget_all()
 
-    def _append_now(self, notes: Sequence[Note]) -> None:
-        if self._lease.lost is not None or not self._open:
-            self.check_held()
-        if self.begin is not None:
-            with self._beginning:
-                if self.begin is not None:
-                    self.begin()
-                    self.begin = None
-        try:
-            self.manager.append_notes(self.run_id, notes, epoch=self._lease.epoch)
-        except ConflictError as error:
-            raise taken_over(self.run_id, error) from error
-        except StorageError as error:
-            if not self.ledger.postpone(notes, error):
-                raise
 
-    async def _append(self, notes: Sequence[Note], wait: bool) -> None:
-        """Append *notes*; they are durable when this returns, cancelled or not."""
-        if not notes:
-            return
-        sent = asyncio.ensure_future(asyncio.to_thread(self._append_now, notes))
-        await await_uncancelled(sent)
+def check_door(loaded: Loaded, door: Door) -> None:
+    """Raise a `UsageError` unless *door* may continue the run of a checkpoint.
+
+    An agent also continues an agent's state that was saved by hand.
+    """
+    header = loaded.header
+    if not (loaded.form and door.kind == "agent" and loaded.door.kind == "manager"):
+        loaded.door.check(door.kind, header.run_id, header.name)
 
 
 def draft_at(
     place: Place,
-    values: Mapping[str, Any],
+    values: dict[str, Any],
     lineage: Lineage,
     *,
+    natures: Mapping[str, Nature] | None = None,
     door: Door | None = None,
-    extra: Mapping[str, Any] | None = None,
+    fingerprint: str | None = None,
     schema: int | None = None,
+    extra: Callable[[bool], bytes] | Mapping[str, Any] | None = None,
     whole: bool = False,
 ) -> CheckpointDraft:
-    """*values* at *place* as a checkpoint to save, with *extra* beside them."""
-    values = dict(values)
-    beside = msgspec.json.encode(extra) if extra else None
+    """*values* at *place* as a checkpoint to save, with *extra* beside them.
+
+    With *whole*, as a keyframe: what lies before it need not be read to load it.
+    """
+    if isinstance(extra, Mapping):
+        beside = msgspec.json.encode(extra)
+        extra = lambda _: beside  # noqa: E731
+    if natures is None:
+        values = dict(values)
+        natures = dict.fromkeys(values, Nature.LIVE)
+    is_agents = door is not None and door.kind == "agent"
+    # What an earlier way through a step left in a nested scope is no base for this one.
+    fresh = bool(place.scope) and lineage.checkpoint_id is None
     return CheckpointDraft(
-        "",
+        "agent" if is_agents and not place.scope else "",
         place,
         values,
-        dict.fromkeys(values, Nature.LIVE),
+        natures,
         lineage,
         door=door,
+        fingerprint=fingerprint,
         schema=schema,
-        force_keyframe=whole,
-        extra=(lambda _: beside) if beside is not None else None,
+        extra=extra,
+        force_keyframe=whole or fresh,
     )
+
+
+def draft_of_state(state: State, lineage: Lineage, **facts: Any) -> CheckpointDraft:
+    """A graph's *state* as a checkpoint to save; *facts* are those of `draft_at`."""
+    values, natures = state.for_saving()
+    return draft_at(state.place, values, lineage, natures=natures, **facts)

@@ -12,7 +12,7 @@ from surehold.core.values import decode, encode
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effect_log import Answer, Question
 from surehold.engine.runs.effects import to_await
-from surehold.engine.runs.execution import call_context, check_awaited
+from surehold.engine.runs.positions import call_context, check_awaited
 from surehold.errors import Interrupted, UsageError
 
 _NOTHING: Any = object()
@@ -43,8 +43,8 @@ def interrupt(
 
 async def _ask(question: Any, schema: Any, key: str | None, timeout: float | None) -> Any:
     context = call_context()
-    recording = context.recording if context is not None else None
-    if context is None or recording is None:
+    run = context.run if context is not None else None
+    if context is None or run is None:
         raise UsageError(
             "interrupt() needs a run that can be resumed",
             hint="call it in a node of a graph that has a storage, or in an async workflow",
@@ -54,8 +54,8 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
             "interrupt() is called inside a call that must not be made again",
             hint='ask before the call, or give it in_doubt="retry" (idempotent=True of a tool)',
         )
-    ledger, spot = recording.ledger, context.spot
-    key = hide_secrets(key, recording.hook_manager)
+    ledger, spot = run.ledger, context.spot
+    key = hide_secrets(key, run.hook_manager)
     position = context.place(spot.node or "question", key)
     asked = ledger.find(Question, position)
     known, problem = ledger.find(Answer, position), ""
@@ -87,7 +87,7 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
         until=until,
     )
     ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
-    run_id = recording.run_id
+    run_id = run.run_id
     raise Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
 
 

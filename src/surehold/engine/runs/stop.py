@@ -26,7 +26,7 @@ import msgspec
 
 from surehold.core.context import during
 from surehold.core.policy import RunFacts, decisive
-from surehold.engine.runs.execution import call_context
+from surehold.engine.runs.positions import call_context
 from surehold.errors import Drained
 
 InterruptMode = Literal["graceful", "immediate"]

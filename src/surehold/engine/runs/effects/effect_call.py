@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import FunctionType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -27,15 +27,18 @@ from surehold.core.policy import RetryPolicy
 from surehold.core.records import digest_of
 from surehold.core.values import decode, encode, encode_tree
 from surehold.engine.hooks import HookManager
-from surehold.engine.runs.effect_log import Effect, Recording, permitted
+from surehold.engine.runs.effect_log import Effect, permitted
 from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
 from surehold.engine.runs.effects.error_text import describe as error_line
 from surehold.engine.runs.effects.error_text import failure_text
 from surehold.engine.runs.effects.gate import passing, passing_now
 from surehold.engine.runs.effects.recorded_error import read_error, write_error
-from surehold.engine.runs.execution import CallContext, call_context, check_awaited, idempotency_key
+from surehold.engine.runs.positions import CallContext, call_context, check_awaited, idempotency_key
 from surehold.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
 from surehold.storage.base import start_thread
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.open_run import OpenRun
 
 T = TypeVar("T")
 
@@ -102,12 +105,12 @@ async def _effect(
     outside_ok: bool = True,
 ) -> Any:
     context = call_context()
-    recording = context.recording if context is not None else None
-    if context is None or recording is None:
+    run = context.run if context is not None else None
+    if context is None or run is None:
         if context is None and not outside_ok:
             _warn_outside(policy.name)
         return await _unrecorded(policy, fn, args, kwargs)
-    call = EffectCall(context, recording, policy)
+    call = EffectCall(context, run, policy)
     return await perform(call, key, fn, args, kwargs, wait=wait)
 
 
@@ -201,11 +204,11 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
 class EffectCall:
     """One call at its position in the run."""
 
-    def __init__(self, context: CallContext, recording: Recording, policy: CallPolicy) -> None:
-        self.ledger = recording.ledger
+    def __init__(self, context: CallContext, run: OpenRun, policy: CallPolicy) -> None:
+        self.ledger = run.ledger
         self.policy = policy
         self._context = context
-        self._recording = recording
+        self._run = run
         self._key: str | None = None
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot
@@ -222,20 +225,20 @@ class EffectCall:
 
     def check_stop(self) -> None:
         """Raise the signal of a stop, if one was asked for and the run may be left here."""
-        stop = self._recording.stop
+        stop = self._run.call_stop
         if stop is not None and stop.reason is not None and self._context.repeats:
             stop.check()
 
     def unit(self) -> AbstractContextManager[object]:
         """A block that a first signal does not break off."""
-        stop = self._recording.stop
+        stop = self._run.call_stop
         if stop is None or not self.is_unit:
             return contextlib.nullcontext()
         return stop.unit(self._located[0] if self._located is not None else self.policy.name)
 
     async def finished(self, attempt: Coroutine[Any, Any, T]) -> T:
         """Await *attempt*; a cancellation while the run stops waits until it is recorded."""
-        stop = self._recording.stop
+        stop = self._run.call_stop
         if stop is None:
             return await attempt
         task = asyncio.ensure_future(attempt)
@@ -257,7 +260,7 @@ class EffectCall:
 
     def rest(self, seconds: float) -> Iterable[float]:
         """The slices of a pause between two attempts."""
-        stop = self._recording.stop
+        stop = self._run.call_stop
         return (seconds,) if stop is None or not self._context.repeats else stop.rest(seconds)
 
     def body(self, awaited: bool | None) -> AwaitsAll:
@@ -288,7 +291,7 @@ class EffectCall:
     def locate_at(self, place: str) -> None:
         """Take that position."""
         known = self.ledger.find(Effect, place)
-        self._located = place, known, idempotency_key(self._recording, place)
+        self._located = place, known, idempotency_key(self._run, place)
 
     def actions(self, key: str | None, digest: str) -> _Actions:
         """The actions to perform for the call, up to its outcome."""
@@ -310,11 +313,11 @@ class EffectCall:
             return self._made(entry) if self.policy.in_doubt == "retry" else self._begun(entry)
         if known.args != digest:
             raise ShapeError(
-                f"effect {known.id} of run {self._recording.run_id!r} is called with other"
+                f"effect {known.id} of run {self._run.run_id!r} is called with other"
                 " arguments than it was before",
                 hint="what decides on the arguments (time, chance, a model) must be an effect of"
                 " its own; to do something else, fork the run",
-                run_id=self._recording.run_id,
+                run_id=self._run.run_id,
                 effect=known.id,
             )
         return self._continued(known)
@@ -338,7 +341,7 @@ class EffectCall:
 
     def _found_out(self, known: Effect) -> _Actions:
         """Follow the policy on an unknown outcome; call only if it did not happen."""
-        run_id = self._recording.run_id
+        run_id = self._run.run_id
         if self.policy.in_doubt == "probe":
             found = yield _Probe(known.key)
             if found is None:
@@ -423,7 +426,7 @@ class EffectCall:
         return entry
 
     def _failed(self, entry: Effect, error: Exception, started: float) -> _Actions:
-        hooks = self._recording.hook_manager
+        hooks = self._run.hook_manager
         kind, text = type(error).__name__, _redacted(error_line(error), hooks)
         ended = msgspec.structs.replace(
             entry,

@@ -64,11 +64,11 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
 
 def failure_here(error: BaseException, most: int = _MOST) -> str:
     """The text of *error* as the journal of the current run keeps it."""
-    from surehold.engine.runs.execution import call_context
+    from surehold.engine.runs.positions import call_context
 
     context = call_context()
-    recording = context.recording if context is not None else None
-    hooks = recording.hook_manager if recording is not None else None
+    run = context.run if context is not None else None
+    hooks = run.hook_manager if run is not None else None
     return failure_text(describe(error), hooks, most)
 
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from surehold.engine.runs import CallContext, Emit, Recording, Spot
+from surehold.engine.runs.effect_log import Spot
+from surehold.engine.runs.positions.context import CallContext, Emit
 from surehold.errors import ShapeError
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.open_run import OpenRun
 
 
 class Recorded:
@@ -30,12 +35,12 @@ class CallOrder(CallContext):
         *("_prefix", "_recorded"),
         *("awaited", "count", "frees", "mark"),
     )
-    recording: Recording
+    run: OpenRun
     awaited: bool | None
 
     def __init__(
         self,
-        recording: Recording,
+        run: OpenRun,
         recorded: Recorded,
         *,
         awaited: bool | None,
@@ -44,7 +49,7 @@ class CallOrder(CallContext):
         prefix: str = "",
         emit: Emit | None = None,
     ) -> None:
-        super().__init__(emit, recording)
+        super().__init__(emit, run)
         self._recorded = recorded
         self._prefix = prefix
         self.count = 0
@@ -82,17 +87,15 @@ class CallOrder(CallContext):
     @property
     def stopped(self) -> bool:
         """True if the run was asked to stop."""
-        stop = self.recording.stop
-        return stop is not None and stop.reason is not None
+        return self.run.stop.reason is not None
 
     def check_stop(self) -> None:
         """Raise `Drained` if the run was asked to stop, and may be left here."""
-        stop = self.recording.stop
-        if stop is not None and self.repeats:
-            stop.check()
+        if self.repeats:
+            self.run.stop.check()
 
     def _changed(self, position: str, was: str, name: str) -> ShapeError:
-        run_id = self.recording.run_id
+        run_id = self.run.run_id
         return ShapeError(
             f"call {position} of run {run_id!r} is recorded as {was}, and the code now calls"
             f" {name!r} there",
@@ -136,7 +139,7 @@ class CallOrder(CallContext):
 
     def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
         made = CallOrder.__new__(CallOrder)  # a copy, made for every recorded call
-        made.recording, made.emit, made.mark = self.recording, self.emit, self.mark
+        made.run, made.emit, made.mark = self.run, self.emit, self.mark
         made._recorded, made.frees = self._recorded, self.frees
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
         made.repeats, made.begun = self.repeats, None

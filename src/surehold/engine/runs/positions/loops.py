@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from surehold.engine.commit import in_event_loop
-from surehold.engine.runs import CallContext, Recording, Spot, place_name
+from surehold.engine.runs.effect_log import Spot
+from surehold.engine.runs.positions.context import CallContext, place_name
 from surehold.errors import ShapeError
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.open_run import OpenRun
 
 
 class LoopProgress(msgspec.Struct, omit_defaults=True):
@@ -44,12 +48,10 @@ class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
     __slots__ = ("_blocks", "_stack", "moved", "step")
-    recording: Recording
+    run: OpenRun
 
-    def __init__(
-        self, recording: Recording, step: int, saved: Any, *, blocks: bool = False
-    ) -> None:
-        super().__init__(None, recording)
+    def __init__(self, run: OpenRun, step: int, saved: Any, *, blocks: bool = False) -> None:
+        super().__init__(None, run)
         self._blocks = blocks
         self.step = step
         """The step that was completed last."""
@@ -181,7 +183,7 @@ class _InsideCall(CallContext):
     spot: Spot
 
     def __init__(self, outer: CallContext, place: str, awaited: bool | None) -> None:
-        super().__init__(outer.emit, outer.recording)
+        super().__init__(outer.emit, outer.run)
         self.awaited = awaited
         self._place = place
         self.spot = outer.spot

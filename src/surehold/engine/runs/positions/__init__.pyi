@@ -1,0 +1,17 @@
+from surehold.engine.runs.positions.context import CURRENT_STEP as CURRENT_STEP
+from surehold.engine.runs.positions.context import OPEN_RUN as OPEN_RUN
+from surehold.engine.runs.positions.context import RUNS_HERE as RUNS_HERE
+from surehold.engine.runs.positions.context import CallContext as CallContext
+from surehold.engine.runs.positions.context import Emit as Emit
+from surehold.engine.runs.positions.context import call_context as call_context
+from surehold.engine.runs.positions.context import check_awaited as check_awaited
+from surehold.engine.runs.positions.context import idempotency_key as idempotency_key
+from surehold.engine.runs.positions.context import place_name as place_name
+from surehold.engine.runs.positions.context import warn_beside as warn_beside
+from surehold.engine.runs.positions.functions import CallOrder as CallOrder
+from surehold.engine.runs.positions.functions import Recorded as Recorded
+from surehold.engine.runs.positions.loops import LoopProgress as LoopProgress
+from surehold.engine.runs.positions.loops import RunContext as RunContext
+from surehold.engine.runs.positions.loops import other_items as other_items
+from surehold.engine.runs.positions.loops import under as under
+from surehold.engine.runs.positions.nodes import StepContext as StepContext

@@ -1,0 +1,150 @@
+"""The position of running code in a run, and the run that it is in."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from surehold.core.records import digest_of
+from surehold.engine.hooks import hide_secrets
+from surehold.engine.runs.effect_log import Effect, Spot
+from surehold.engine.runs.effects import AwaitsAll
+from surehold.errors import UsageError
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.open_run import OpenRun
+    from surehold.engine.runs.positions.nodes import StepContext
+
+Emit = Callable[[str, Mapping[str, Any]], None]
+
+
+def place_name(name: str, step: int) -> str:
+    """The unique name of a place, from its *name* and its step."""
+    if "/" in name or "@" in name or "%" in name:
+        name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+    return f"{name}@{step}"
+
+
+class CallContext(ABC):
+    """The position of running code in a run, as `effect` needs it."""
+
+    __slots__ = ("begun", "emit", "failed", "repeats", "run")
+
+    def __init__(self, emit: Emit | None, run: OpenRun | None) -> None:
+        self.emit = emit
+        self.run = run
+        """The run that records calls; None if nothing is recorded."""
+        self.repeats = True
+        """False inside a call that must not be made again: the run cannot be left there."""
+        self.failed: dict[tuple[str, str | None, str], str] = {}
+        """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
+        follows uses the same one."""
+        self.begun: dict[str, set[int]] | None = None
+        """The numbers of the runs begun here that are executed or completed, by place."""
+
+    @property
+    @abstractmethod
+    def spot(self) -> Spot:
+        """The position that notes are written at."""
+
+    @property
+    def awaited(self) -> bool | None:
+        """True if the code can await calls, False if it cannot, None if that is not known."""
+        return None
+
+    @abstractmethod
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call of that name."""
+
+    @abstractmethod
+    def inside(self, place: str, awaited: bool | None) -> CallContext:
+        """The positions of the calls that the call at *place* makes itself.
+
+        They do not count among those around it: a replay that has its outcome makes none of them.
+        """
+
+    def active(self) -> AwaitsAll:
+        """A block of user code whose calls are counted here, and are all awaited."""
+        return AwaitsAll(OPEN_RUN, self)
+
+    def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
+        """The next call's id, its recorded entry if there is one, and its idempotency key."""
+        run = self.run
+        assert run is not None
+        hidden = None if key is None else hide_secrets(key, run.hook_manager)
+        place = self.place(name, hidden)
+        ledger = run.ledger
+        attempt, stem = 0, place
+        while key is not None and (place, None, "") in self.failed:
+            attempt += 1
+            place = f"{stem}.{attempt}"
+        known = ledger.find(Effect, place)
+        if known is not None:
+            return place, known, known.key
+        again = self.failed.get((name, key, args))
+        return place, None, again or idempotency_key(run, place)
+
+    def ended(self, entry: Effect, key: str | None, *, failed: bool) -> None:
+        """Note how a call ended, for the attempts that may follow it."""
+        if failed:
+            self.failed[entry.name, key, entry.args] = entry.key
+            self.failed[entry.id, None, ""] = entry.key
+        elif self.failed:
+            self.failed.pop((entry.name, key, entry.args), None)
+
+    def say(self, kind: str, **data: Any) -> None:
+        """Tell the observers."""
+        if self.emit is not None:
+            self.emit(kind, data)
+
+
+def idempotency_key(run: OpenRun, place: str) -> str:
+    """The idempotency key of the call at *place*."""
+    parts = [run.run_id, place]
+    if run.branch:
+        parts.append(str(run.branch))
+    return digest_of("\0".join(parts).encode())
+
+
+CURRENT_STEP: ContextVar[StepContext | None] = ContextVar("surehold_here", default=None)
+OPEN_RUN: ContextVar[CallContext | None] = ContextVar("surehold_open_run", default=None)
+"""The run or durable function that is open here; a graph inside it is a run of its own."""
+
+
+def call_context() -> CallContext | None:
+    """The innermost run that the running code is in."""
+    return CURRENT_STEP.get() or OPEN_RUN.get()
+
+
+RUNS_HERE: list[str] = []
+"""The functions and blocks that this process executes, by run id."""
+_warned_of: set[str] = set()
+
+
+def warn_beside(name: str) -> None:
+    """Warn once of a step in a thread that has not the context of its run."""
+    if not RUNS_HERE or name in _warned_of:
+        return
+    if threading.current_thread() is not threading.main_thread():
+        _warned_of.add(name)
+        warnings.warn(
+            f"step {name!r} is called in a thread outside run {RUNS_HERE[-1]!r}, and is not"
+            " recorded (start threads with asyncio.to_thread, or give the pool"
+            " contextvars.copy_context().run)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def check_awaited(what: str, instead: str) -> None:
+    """Raise a `UsageError` if *what* must be awaited, and the running code cannot."""
+    context = call_context()
+    if context is not None and context.awaited is False:
+        raise UsageError(
+            f"{what} must be awaited, and this code is not async",
+            hint=f"make the workflow or the run async; in plain code {instead}",
+        )
