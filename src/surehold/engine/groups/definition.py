@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,7 +21,7 @@ from surehold.engine.groups.values import (
     read_checkpoint,
     run_id_of,
 )
-from surehold.engine.journal import Note, Request, Saveable, draft_of
+from surehold.engine.journal import CheckpointDraft, Note, Request, Saveable, draft_of
 from surehold.engine.managers import CheckpointManager, Manager, manager_for
 from surehold.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
 from surehold.storage.base import (
@@ -101,9 +101,14 @@ class Group(Closing):
         given = {_run_of(state): state for state in states}
         with self._alone() as epoch:  # first: it may take back what is the newest of a member
             members = self._resolved(given)
-            newest = {run_id: self._newest(run_id) for run_id in members if run_id not in given}
-            steps = self._steps(given, newest, at_step)
-            return self._take(members, given, newest, steps, epoch)
+            for _ in range(_TRIES):
+                try:
+                    return self._take(self._parts(members, given, at_step), given, epoch)
+                except ConflictError as error:
+                    # Only what others have saved since is taken again.
+                    if given or "members" in error.facts:
+                        raise
+        raise ConflictError(f"group {self.name!r}: its members changed whenever it was saved")
 
     def checkpoints(self) -> list[GroupCheckpoint]:
         """The group's checkpoints, newest first."""
@@ -218,88 +223,69 @@ class Group(Closing):
 
     # Taking one
 
-    def _steps(
-        self, given: dict[str, Saveable], newest: dict[str, Header | None], at_step: int | None
-    ) -> dict[str, int]:
-        """The steps of all members; an error that names those missing or behind."""
-        missing = [run_id for run_id, header in newest.items() if header is None]
-        if missing:
+    def _parts(
+        self, members: Iterable[str], given: Mapping[str, Saveable], at_step: int | None
+    ) -> dict[str, Header | CheckpointDraft]:
+        """Each member's newest checkpoint, or the draft of its state."""
+        found = {
+            run_id: self._draft(given[run_id]) if run_id in given else self._newest(run_id)
+            for run_id in members
+        }
+        parts = {run_id: part for run_id, part in found.items() if part is not None}
+        if missing := [run_id for run_id in found if run_id not in parts]:
             raise NotFoundError(
                 f"group {self.name!r}: no checkpoint of {', '.join(map(repr, missing))}",
                 hint="save it first, or give its state",
                 members=missing,
             )
-        steps = {run_id: header.step for run_id, header in newest.items() if header}
-        steps |= {run_id: draft_of(state).place.step for run_id, state in given.items()}
-        behind = [run_id for run_id, step in steps.items() if step < (at_step or 0)]
-        if behind:
+        if behind := [one for one, part in parts.items() if _step_of(part) < (at_step or 0)]:
             raise ConflictError(
                 f"group {self.name!r}: {', '.join(map(repr, behind))} did not reach step {at_step}",
                 hint="wait for it, or take the checkpoint without at_step",
                 members=behind,
             )
-        return steps
+        return parts
 
-    def _take(
-        self,
-        members: Sequence[str],
-        given: dict[str, Saveable],
-        newest: dict[str, Header | None],
-        steps: dict[str, int],
-        epoch: int | None,
-    ) -> GroupCheckpoint:
-        for _ in range(_TRIES):
-            requests: list[tuple[Request, Saveable | None]] = []
-            parts: dict[str, dict[str, Any]] = {}
-            for run_id in members:
-                header, state = newest.get(run_id), given.get(run_id)
-                step = steps[run_id]
-                if state is not None:
-                    request, checkpoint_id = self._saving(state)
-                    requests.append((request, state))
-                else:
-                    assert header is not None
-                    checkpoint_id, step = header.id, header.step
-                    requests.append((Request(run_id=run_id, notes=(self._pinned(header),)), None))
-                parts[run_id] = {"checkpoint_id": checkpoint_id, "step": step}
-            record_id = new_id(time.time_ns(), os.urandom(8))
-            saved = {run_id: parts[run_id]["checkpoint_id"] for run_id in given}
-            note = Note(
-                kind=_INTENT, content={}, name=_NAME, metadata={"id": record_id, "saves": saved}
-            )
-            before = self.manager.resume_from_latest(self._run_id)
-            record = before or State.new({}, run_id=self._run_id, name=_NAME)
-            record = record.set("members", parts).at(
-                step=record.step + 1,
-                kind=_NAME,
-                status="completed",
-                metadata={"group": self.name, "members": len(parts)},
-            )
-            draft = msgspec.structs.replace(draft_of(record), id=record_id)
-            try:
-                made = self.manager.perform(
-                    save_together(self.manager.face, requests, draft, note, epoch)
-                )
-            except ConflictError:
-                if given:
-                    raise
-                newest = {run_id: self._newest(run_id) for run_id in members}
-                continue
-            return read_checkpoint(made, parts, group=self.name, pinned=False)
-        raise ConflictError(f"group {self.name!r}: its members changed whenever it was saved")
-
-    def _saving(self, state: Saveable) -> tuple[Request, str]:
+    def _draft(self, state: Saveable) -> CheckpointDraft:
         if isinstance(state, AgentState):
             self.manager.face.agent_runs.join(state)
         draft = draft_of(state)
-        checkpoint_id = draft.id or new_id(time.time_ns(), os.urandom(8))
-        request = Request(
-            run_id=draft.place.run_id,
-            draft=msgspec.structs.replace(draft, id=checkpoint_id),
-            force=True,
-            notes_for=lambda header: (self._pinned(header),),
+        return msgspec.structs.replace(draft, id=draft.id or _new_id())
+
+    def _take(
+        self,
+        parts: Mapping[str, Header | CheckpointDraft],
+        given: Mapping[str, Saveable],
+        epoch: int | None,
+    ) -> GroupCheckpoint:
+        content = {
+            run_id: {"checkpoint_id": part.id, "step": _step_of(part)}
+            for run_id, part in parts.items()
+        }
+        record = self.manager.resume_from_latest(self._run_id)
+        record = record or State.new({}, run_id=self._run_id, name=_NAME)
+        record = record.set("members", content).at(
+            step=record.step + 1,
+            kind=_NAME,
+            status="completed",
+            metadata={"group": self.name, "members": len(content)},
         )
-        return request, checkpoint_id
+        draft = msgspec.structs.replace(draft_of(record), id=_new_id())
+        saves = {run_id: parts[run_id].id for run_id in given}
+        intent = Note(
+            kind=_INTENT, content={}, name=_NAME, metadata={"id": draft.id, "saves": saves}
+        )
+        requests = [(self._request(one, part), given.get(one)) for one, part in parts.items()]
+        made = self.manager.perform(
+            save_together(self.manager.face, requests, draft, intent, epoch)
+        )
+        return read_checkpoint(made, content, group=self.name, pinned=False)
+
+    def _request(self, run_id: str, part: Header | CheckpointDraft) -> Request:
+        if isinstance(part, Header):
+            return Request(run_id=run_id, notes=(self._pinned(part),))
+        pin = lambda header: (self._pinned(header),)  # noqa: E731
+        return Request(run_id=run_id, draft=part, force=True, notes_for=pin)
 
     def _pinned(self, header: Header, *, on: bool = True) -> Note:
         return mark_note(header, "pin", content={"on": on, "group": self.name})
@@ -372,11 +358,8 @@ class Group(Closing):
             )
 
     def _chosen(self, checkpoint_id: str | None) -> GroupCheckpoint:
-        found = [
-            one
-            for one in self._checkpoints(limit=1 if checkpoint_id is None else None)
-            if checkpoint_id is None or one.id.startswith(checkpoint_id)
-        ]
+        every = self._checkpoints(limit=1 if checkpoint_id is None else None)
+        found = [one for one in every if one.id.startswith(checkpoint_id or "")]
         if len(found) == 1:
             return found[0]
         if found:
@@ -403,18 +386,17 @@ class Group(Closing):
 
     def _status(self, run_id: str, taken: GroupMember | None) -> MemberStatus:
         newest = self._newest(run_id)
+        group_step = taken.step if taken else None
         if newest is None:
-            step = taken.step if taken else None
-            return MemberStatus(run_id=run_id, status="missing", group_step=step)
-        if taken is None or newest.id == taken.checkpoint_id:
-            status: Any = "ahead" if taken is None else "current"
-        else:
+            return MemberStatus(run_id=run_id, status="missing", group_step=group_step)
+        status: Any = "ahead"
+        if taken is not None and newest.id == taken.checkpoint_id:
+            status = "current"
+        elif taken is not None:
             found = self.manager.storage.find(taken.checkpoint_id)
             then = next((one.seq for one in found if one.run_id == run_id), newest.seq + 1)
             status = "ahead" if newest.seq > then else "behind"
-        return MemberStatus(
-            run_id=run_id, status=status, step=newest.step, group_step=taken.step if taken else None
-        )
+        return MemberStatus(run_id=run_id, status=status, step=newest.step, group_step=group_step)
 
     def _resolved(self, given: dict[str, Saveable]) -> list[str]:
         """The run ids of all members; those of given states among them."""
@@ -430,8 +412,7 @@ class Group(Closing):
 
     def _run(self, member: str) -> str | None:
         """The id of a member's run, or of the newest run of that name."""
-        run = next(iter(self.manager.reader.runs_of(member)), None)
-        return run.run_id if run is not None else None
+        return next((run.run_id for run in self.manager.reader.runs_of(member)), None)
 
     def _newest(self, run_id: str) -> Header | None:
         found = self.manager.reader.head_and_newest(run_id)
@@ -466,6 +447,14 @@ class Group(Closing):
                 pins.setdefault(note.metadata.get("group"), bool(note.metadata["on"]))
         pins.pop(self.name, None)
         return [other for other, on in pins.items() if on]
+
+
+def _new_id() -> str:
+    return new_id(time.time_ns(), os.urandom(8))
+
+
+def _step_of(part: Header | CheckpointDraft) -> int:
+    return part.step if isinstance(part, Header) else part.place.step
 
 
 def _run_of(state: Saveable) -> str:
