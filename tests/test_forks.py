@@ -1,19 +1,12 @@
-"""Calls around a fork, of functions that their modules keep."""
+"""Calls around a fork."""
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-import weakref
-from pathlib import Path
-from typing import Any
 
 import pytest
-
-import surehold
-from surehold.forks import register_at_fork
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -36,26 +29,3 @@ print(told, os.waitpid(child, 0)[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "['before', 'parent'] 0\n"
-
-
-def test_a_function_is_not_kept_alive() -> None:
-    module: dict[str, Any] = {}
-    exec("def renew(): raise AssertionError", module)
-    known = weakref.ref(module["renew"])
-    register_at_fork(after_in_child=module["renew"])
-    module.clear()
-    gc.collect()
-    assert known() is None
-
-
-def test_a_function_that_no_module_keeps_is_refused() -> None:
-    with pytest.raises(TypeError, match="no module keeps"):
-        register_at_fork(after_in_child=lambda: None)
-
-
-def test_no_other_module_gives_python_a_function_to_keep() -> None:
-    source = Path(surehold.__file__).parent
-    told = {
-        path.name for path in source.rglob("*.py") if "os.register_at_fork(" in path.read_text()
-    }
-    assert told == {"forks.py"}
