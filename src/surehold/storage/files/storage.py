@@ -24,7 +24,6 @@ from surehold.storage import shared
 from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, logger
 from surehold.storage.files.dirfd import Folder, open_root, os_errors, write_at
 from surehold.storage.files.leases import read_lease, write_lease
-from surehold.storage.files.lines import Codec
 from surehold.storage.files.names import folder_of
 from surehold.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from surehold.storage.files.reader import JournalFiles
@@ -59,7 +58,7 @@ class FilesystemStorage(shared.LeaseSlots, Storage):
         self.notices: list[str] = []
         self._told: frozenset[str] = frozenset()
         self._path = Path(os.path.abspath(base_dir))
-        self._files = JournalFiles(_codec(compress), self._notice)
+        self._files = JournalFiles(shared.read_compression(compress, on="gzip") or "", self._notice)
         self._commit = 0
         self._closed = False
         self._mutex = threading.RLock()
@@ -397,16 +396,6 @@ class FilesystemStorage(shared.LeaseSlots, Storage):
 
 
 _Numbered = tuple[int, Batch, list[Record]]
-
-
-def _codec(compress: object) -> Codec:
-    if compress is False:
-        return ""
-    if compress is True or compress == "gzip":
-        return "gzip"
-    if compress == "zstd":
-        return "zstd"
-    raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
 
 
 def _checked(batch: Batch) -> list[Record]:

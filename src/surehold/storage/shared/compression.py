@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from surehold.errors import UsageError
 
-_KNOWN: dict[bool | str, str | None] = {
-    **{False: None, True: "zstd"},
-    **{"gzip": "gzip", "zstd": "zstd"},
-}
+Compression: TypeAlias = Literal["gzip", "zstd"]
 
 
-def read_compression(compress: bool | str) -> str | None:
-    """The compression that a setting names, None for none.
+def read_compression(compress: bool | str, *, on: Compression = "zstd") -> Compression | None:
+    """The compression that a setting names, None for none; *on* is the one of True.
 
     >>> read_compression(True), read_compression("gzip"), read_compression(False)
     ('zstd', 'gzip', None)
     """
-    if compress not in _KNOWN:
+    known: dict[bool | str, Compression | None]
+    known = {False: None, True: on, "gzip": "gzip", "zstd": "zstd"}
+    if compress not in known:
         raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
-    return _KNOWN[compress]
+    return known[compress]

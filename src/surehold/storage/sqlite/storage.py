@@ -56,12 +56,6 @@ _VACUUM = 256
 """Pages given back at once after an erasure; `compact` gives back all."""
 _NO_BOUND = 1 << 62
 _RUNS_REMEMBERED = 1024
-_COMPRESSIONS: dict[bool | str, str | None] = {
-    False: None,
-    True: "gzip",
-    "gzip": "gzip",
-    "zstd": "zstd",
-}
 
 
 class _RefusedError(Exception):
@@ -100,9 +94,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             raise UsageError(f"{str(path)!r} is no file", hint="MemoryStorage() needs none")
         if busy_timeout < 0:
             raise UsageError(f"busy_timeout is {busy_timeout}", hint="give 0 or more seconds")
-        if compress not in _COMPRESSIONS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
-        self.body_compression = _COMPRESSIONS[compress]
+        self.body_compression = shared.read_compression(compress, on="gzip")
         self.path = Path(path).absolute()
         self._pool = Pool(self.path, busy_timeout)
         self._run_keys: dict[str, int] = {}
