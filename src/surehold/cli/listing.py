@@ -1,4 +1,4 @@
-"""The list of commands; the module of one is loaded when it is called."""
+"""The list of commands; calling a command loads its module."""
 
 from __future__ import annotations
 

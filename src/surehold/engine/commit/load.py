@@ -213,9 +213,9 @@ def fork(
 ) -> Steps[Saveable]:
     """Begin a new run with the state of that checkpoint, or what *change* makes of it.
 
-    The recorded calls of a durable function are its progress: a fork has those that its checkpoint
-    has and, if that is the newest, those that came after it. With other arguments the function
-    makes other calls, so such a fork has none and begins anew.
+    The recorded calls of a durable function are its progress. A fork gets the calls recorded up to
+    its checkpoint, and those after it too if the checkpoint is the newest. With other arguments
+    the function makes other calls, so such a fork gets no recorded calls and begins anew.
     """
     new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
     header: Header = yield Work(lambda: face.reader.resolve(checkpoint_id))

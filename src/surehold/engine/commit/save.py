@@ -278,7 +278,7 @@ def _retain(face: Face, stored: Outcome, epoch: int | None) -> Steps[None]:
 def erase(face: Face, run_id: str, epoch: int | None = None) -> Steps[int]:
     """Free what was hidden: a note that names it, then the records, or an empty run.
 
-    Returns the number of stored bytes. A failure is no failed save, and is raised as it is.
+    Returns the number of bytes freed. An error here never counts as a failed save.
     """
     for _ in range(_RETRIES + 1):
         if (yield Work(lambda: face.retention.is_empty(run_id))):

@@ -24,8 +24,8 @@ def save_together(
     """Store what the requests ask for and the checkpoint *last*, all or none.
 
     On a storage that is not `Atomic`, *intent* is appended to the run of *last* first, then the
-    requests, then *last*: it alone decides whether the others count. *epoch* is that of a lease of
-    its run. Returns its header.
+    requests, then *last*, which alone decides whether the others count. *epoch* belongs to the
+    lease of its run. Returns the header of *last*.
     """
     asked: list[tuple[Request, Saveable | None]] = []
     for request, state in requests:

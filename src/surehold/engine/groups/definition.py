@@ -92,7 +92,7 @@ class Group(Closing):
     def checkpoint(
         self, states: Iterable[Saveable] = (), *, at_step: int | None = None
     ) -> GroupCheckpoint:
-        """Take one checkpoint of all members: all of them are in it, or there is none.
+        """Take one checkpoint of all members; if one member fails, no checkpoint exists.
 
         A member whose state is among *states* is saved with it; of the others the newest
         checkpoint is taken. One without a checkpoint is a `NotFoundError`, and one that has not
@@ -163,7 +163,7 @@ class Group(Closing):
     def fork(self, name: str, checkpoint_id: str | None = None) -> Group:
         """Begin a new group, every member of it a fork called ``{member}-{name}``.
 
-        Interrupted, it can be called again: there is no such group before all forks are there.
+        After an interruption, call it again: the group exists only once all forks exist.
         """
         chosen = self._chosen(checkpoint_id)
         self._check_whole(chosen)

@@ -163,7 +163,7 @@ def replacement(result: HookResult, state: S) -> S:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a call, and what was wrong with it if anything."""
+    """The result of a call, and its problem if there is one."""
 
     result: HookResult
     kind: str = ""
@@ -173,7 +173,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(
     outcome: CallOutcome | None, event: HookEvent, timeout: float, state: object = None
 ) -> Verdict:
-    """Judge a handler's answer; an outcome of None means that it was not called."""
+    """Judge a handler's answer; *outcome* is None for a handler that was not called."""
     if outcome is None:
         return _failed("stuck", f"not called, as it gave no answer {MOST_SILENT_CALLS} times")
     if outcome.abandoned:

@@ -619,9 +619,9 @@ class Journal:
     ) -> None:
         """Make a checkpoint that was just read the base of the next save in its scope.
 
-        *state* is what was made of it, None if its values have changed. *run* is the head at which
-        it was the newest: if someone has saved since, the next save is a conflict. Without it the
-        next save is a branch, whatever has been saved since.
+        *state* is the object decoded from it; None if a migration changed its values. *run* is the
+        head at which the checkpoint was the newest: if someone has saved since, the next save is a
+        conflict. Without *run* the next save is a branch, whatever has been saved since.
         """
         with self.lock:
             try:

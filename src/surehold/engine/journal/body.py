@@ -28,7 +28,7 @@ _read_written = msgspec.json.Decoder(Written).decode
 
 
 def read_written(body: Body) -> Written:
-    """The `Written` of a keyframe; empty if it has none that can be read."""
+    """The `Written` of a keyframe; empty if missing or not readable."""
     try:
         return _read_written(body.written) if body.written else {}
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -36,7 +36,7 @@ def read_written(body: Body) -> Written:
 
 
 def keyframe_changes(body: Body, keys: Iterable[str]) -> dict[str, bool]:
-    """The keys that a keyframe changed, as of `Rebuilt.apply`; all of the first one."""
+    """The keys that a keyframe changed, as of `Rebuilt.apply`; the first changed all."""
     steps = operations(body.patch) if body.patch else []
     if not steps and not body.written:
         return dict.fromkeys(keys, False)

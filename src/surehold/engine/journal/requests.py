@@ -13,7 +13,7 @@ from surehold.errors import SureholdError
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is no checkpoint, before it is sealed."""
+    """A note: any record but a checkpoint, not sealed yet."""
 
     kind: str
     content: Any

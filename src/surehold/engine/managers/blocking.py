@@ -259,10 +259,10 @@ class CheckpointManager(Manager, Closing):
     ) -> Manifest:
         """Write a run to one self-contained ``.surehold`` file.
 
-        Its records are written as they are, a run that is encrypted as encrypted as it is.
-        *encryption_key* encrypts the file with that key instead, *decrypt* with none; *redact*
-        takes secrets out (rules of `surehold.core.policy`, or a function). The file is there
-        whole or not at all, for its owner only. Returns what its manifest says.
+        Records are copied unchanged; encrypted runs stay encrypted. *encryption_key* encrypts the
+        file with another key, *decrypt* with none; *redact* takes secrets out (rules of
+        `surehold.core.policy`, or a function). The file appears whole or not at all, readable by
+        its owner only. Returns its manifest.
         """
         return self.perform(
             transfer.runs.export_run(
@@ -300,8 +300,8 @@ class CheckpointManager(Manager, Closing):
     def copy_run(self, run_id: str, to: Storage | str) -> int:
         """Bring a run's copy in another storage up to date; return the records copied.
 
-        Records are copied as they are. What the copy has is left as it is; interrupted, it can
-        be called again. A copy that differs is a `ConflictError` with the `.seq`.
+        Records are copied unchanged, and those in the copy are never rewritten. After an
+        interruption, call it again. A copy that differs is a `ConflictError` with the `.seq`.
         """
         return self.perform(transfer.runs.copy_run(self.face, run_id, to))
 

@@ -40,7 +40,7 @@ _OPENED = {"effect": Effect, "question": Question, "answer": Answer, "timer": Ti
 
 
 def view_note(reader: Reader, record: Record) -> NoteView:
-    """Return a note's content; of one that cannot be opened, only its header."""
+    """Return a note's content, or only its header if the body cannot be opened."""
     header = record.header
     common: dict[str, Any] = {
         "seq": header.seq,

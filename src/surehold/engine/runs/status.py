@@ -25,10 +25,9 @@ _IN_QUEUE = {"ready": "queued", "waiting": "queued", "dead": "dead"}
 def status_of_run(storage: Storage, run: RunInfo) -> str:
     """The run's status as people are told it.
 
-    A run that is stored as running, and that no process executes, is ``queued`` if a worker
-    takes it, ``dead`` if none does any more, else ``stale``; one that was never leased nor queued
-    counts as running. Runs that waited for an answer were once saved as ``interrupted``: they are
-    ``waiting``.
+    A run stored as running that no process executes is ``queued`` if a worker will take it,
+    ``dead`` if its attempts are used up, else ``stale``. A run that was never leased nor queued
+    counts as running. A run stored as ``interrupted`` with an open question is ``waiting``.
     """
     if run.status == "interrupted" and _asks(storage, run.run_id):
         return "waiting"

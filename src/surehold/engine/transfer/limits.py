@@ -14,7 +14,7 @@ FREE_BYTES = 1 << 20
 
 
 class ImportLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for a file to import. What exceeds them is refused before it is unpacked."""
+    """Limits for a file to import, checked before anything is unpacked."""
 
     total_bytes: int = 1 << 30
     """Bytes of the file, of all its records, and of all their bodies when unpacked."""
@@ -58,7 +58,7 @@ class Excess:
             yield record
 
     def add(self, text: int, size: int, stored: int) -> None:
-        """Count a record: bytes of its header, of its body, of that as stored."""
+        """Count a record by the bytes of its header, of its body and of its stored body."""
         allowed = self._allowed
         self.records += 1
         self._size += size

@@ -34,7 +34,7 @@ _Rewrite: TypeAlias = Callable[[Header, bytes], tuple[Header, bytes]]
 class Closer:
     """Closes the bodies of one run, with a data key of its own if there are *keys*.
 
-    *epoch* is that of the lease under which this is done, 0 for none; a new key is kept with it.
+    A new key is kept with *epoch*, the epoch of the caller's lease; 0 without a lease.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ def resealed(
 ) -> Iterator[Record]:
     """The records as *closer* seals them, their texts as *rewrite* leaves them.
 
-    If they get a key and had none, a note that keeps it follows the last of them: which place it
-    has does not matter, and so all others keep theirs.
+    If the run gets a key and had none, the note with the key follows the last record, so every
+    record keeps its place.
     """
     before: Record | None = None
     has_key = False

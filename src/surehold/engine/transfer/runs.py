@@ -92,7 +92,7 @@ def export_run(
 def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path, *, epoch: int) -> Manifest:
     """Write a run to a file that *keys* encrypt; *reader* reads the run as it is now.
 
-    *epoch* is that of the lease under which it is done.
+    *epoch* is the epoch of the caller's lease.
     """
     return _Export(reader, run_id, None, keys, False, epoch).write(path, overwrite=True)
 

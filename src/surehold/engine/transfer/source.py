@@ -12,8 +12,8 @@ from surehold.storage.base import Batch, RecordQuery, RunInfo, Storage, in_batch
 class Source:
     """The records of a run after a seq, with counts of those already read.
 
-    They end with the head that *run* is, or with a newer one if records were erased before they
-    were read: the note that names them is part of it.
+    They end with the head *run*. If records were erased before they were read, they end with a
+    newer head, which includes the note that names the erased records.
     """
 
     def __init__(self, reader: Reader, run: RunInfo, *, after: int = 0) -> None:
@@ -44,7 +44,7 @@ class Source:
     def copy_to(self, storage: Storage, records: Iterable[Record] | None = None) -> int:
         """Append the records to *storage*, and return their number.
 
-        *records* are those of the run as they are to be stored there; a note may follow them.
+        *records* replaces the run's records, say with encrypted ones; a note may follow them.
         """
         seq, copied, visible = self._after, 0, self.visible
         for some in in_batches(self if records is None else records):

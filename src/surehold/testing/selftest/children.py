@@ -69,7 +69,7 @@ def killed_after(
 
 
 def _note(calls: Path, what: int) -> None:
-    """Do something that cannot be undone, as far as this test is concerned."""
+    """Write a line that stands for an action which cannot be undone."""
     with calls.open("a") as file:
         file.write(f"{what}\n")
         file.flush()

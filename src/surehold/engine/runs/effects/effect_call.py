@@ -69,8 +69,8 @@ def effect(
     - ``ask`` (the default): the run waits until `surehold.answer` says what happened.
     - ``retry``: it is called again with the same idempotency key. For what is safe to repeat;
       it costs one write less.
-    - ``probe``: *probe* is called with the idempotency key; what it returns is the outcome, and
-      None means that it did not happen, so that it is called now.
+    - ``probe``: *probe* is called with the idempotency key and returns the outcome; None says
+      that the call did not happen, and *fn* is called now.
     - ``fail``: `InDoubtError`.
 
     If *fn* takes an argument named ``idempotency_key`` and is not given one, it gets the key of

@@ -48,8 +48,8 @@ def read_error(kind: str, text: str, raised: Any, what: str) -> Exception:
     """The exception that `write_error` wrote, of class name *kind* and with *text*.
 
     A registered class comes back as itself, a built-in one too, and any other that this process
-    has: nothing is imported for it, and none of its code is called. Of a class that is not there
-    comes a `RunError` of the same name that is also an instance of its nearest built-in base.
+    has: no module is imported and no constructor runs. If this process does not have the class,
+    returns a `RunError` subclass with the same name and nearest built-in base.
     """
     written = raised if isinstance(raised, dict) else {}
     if "value" in written:
