@@ -64,7 +64,7 @@ class CallContext(ABC):
     def inside(self, place: str, awaited: bool | None) -> CallContext:
         """The positions of the calls that the call at *place* makes itself.
 
-        They do not count among those around it: a replay that has its outcome makes none of them.
+        They are counted apart: a replay that finds the outcome of *place* makes no inner calls.
         """
 
     def active(self) -> AwaitsAll:
