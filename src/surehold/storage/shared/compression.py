@@ -9,7 +9,7 @@ from surehold.errors import UsageError
 Compression: TypeAlias = Literal["gzip", "zstd"]
 
 
-def read_compression(compress: bool | str, *, on: Compression = "zstd") -> Compression | None:
+def read_compression(compress: object, *, on: Compression = "zstd") -> Compression | None:
     """The compression that a setting names, None for none; *on* is the one of True.
 
     >>> read_compression(True), read_compression("gzip"), read_compression(False)
@@ -17,6 +17,6 @@ def read_compression(compress: bool | str, *, on: Compression = "zstd") -> Compr
     """
     known: dict[bool | str, Compression | None]
     known = {False: None, True: on, "gzip": "gzip", "zstd": "zstd"}
-    if compress not in known:
-        raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
-    return known[compress]
+    if isinstance(compress, bool | str) and compress in known:
+        return known[compress]
+    raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
