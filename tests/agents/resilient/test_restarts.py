@@ -14,8 +14,8 @@ from tests.engine.conftest import MEDIA
 
 from surehold import FilesystemStorage, Storage
 from surehold.agents.resilient import fallbacks
-from surehold.agents.resilient.lease import AgentLease
 from surehold.agents.resilient.manager import ResilientCheckpointManager
+from surehold.engine.runs.leases import SavedLease
 from surehold.errors import LeaseHeldError, StorageFullError, UsageError
 from surehold.storage.base import RecordQuery
 
@@ -154,7 +154,7 @@ def test_a_lease_is_renewed_by_saves_and_taken_back_after_it_lapsed(tmp_path: Pa
         manager.create_checkpoint()
         now = [1_000_000.0]
         journal = manager.face.journal
-        lease = AgentLease(journal, "agent-4", lambda: now[0])
+        lease = SavedLease(journal, "agent-4", now=lambda: now[0])
         lease.acquire()
         first = lease.epoch
         assert first is not None
@@ -162,7 +162,7 @@ def test_a_lease_is_renewed_by_saves_and_taken_back_after_it_lapsed(tmp_path: Pa
         lease.acquire()
         assert lease.epoch == first, "renewed"
         now[0] += 3600
-        other = AgentLease(journal, "agent-4", lambda: now[0])
+        other = SavedLease(journal, "agent-4", now=lambda: now[0])
         other.acquire()
         assert other.epoch == first + 1
         other.release()

@@ -20,7 +20,6 @@ import msgspec
 
 from surehold.agents.resilient.drift import AgentDrift, check_facts
 from surehold.agents.resilient.fallbacks import with_fallbacks
-from surehold.agents.resilient.lease import AgentLease
 from surehold.agents.resilient.providers import AgentParts, Captured, Provider, Providers
 from surehold.agents.resilient.restore import (
     PARTIAL,
@@ -45,17 +44,16 @@ from surehold.core.policy import (
 from surehold.core.records import Header, check_run_id, new_id
 from surehold.core.state import Lineage, Place, State, read_metadata, read_tags
 from surehold.core.values import encode
-from surehold.engine.commit import OnSaveFailure, mark_note, save_draft
+from surehold.engine.commit import OnSaveFailure, mark_note
 from surehold.engine.crypto import Key
 from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note, draft_of
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.repair import OnCorrupt
+from surehold.engine.runs import OpenRun
 from surehold.errors import (
-    ConflictError,
     DataError,
     DriftError,
-    LeaseHeldError,
     RunError,
     StorageError,
     StorageFullError,
@@ -144,8 +142,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._keys = (encryption_key, old_keys)
         self._log = TransactionLog(self, self.agent_id)
         self._drift = AgentDrift(self, self.agent_id, monitor, monotonic, verify_every)
-        self._lease = AgentLease(self.face.journal, self.agent_id)
-        self._lineage = Lineage()
+        self._held = OpenRun(self.agent_id, None, self, between_saves=True)
         self._lock = threading.RLock()
         self._begin_empty()
         self._providers = Providers(self._own_providers())
@@ -238,22 +235,14 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         epoch: int | None = None,
     ) -> None:
         """Append notes to a run; a failure is raised whatever the policy for checkpoints."""
-        if run_id != self.agent_id:
+        if run_id != self.agent_id or head is not None:
             return super().append_notes(run_id, notes, head, epoch=epoch)
-
-        def append() -> None:
-            CheckpointManager.append_notes(self, run_id, notes, head, epoch=self._lease.epoch)
-
         with self._lock:
-            self._lease.acquire()
-            return self._after_conflict(append)
+            self._held.record(notes)
 
     def close(self) -> None:
         """Release the agent, and close the storage if this manager opened it."""
-        try:
-            self._lease.release()
-        except StorageError as error:
-            logger.warning("agent %s: its lease was not released: %s", self.agent_id, error)
+        self._held.close()
         super().close()
 
     def _check_kind(self, kind: str) -> None:
@@ -298,54 +287,15 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         observed = self._drift.history.note()
         beside = notes if observed is None else (*notes, observed)
 
-        def save() -> Header | None:
-            draft = msgspec.structs.replace(
-                draft_of(state), lineage=self._lineage, id=checkpoint_id
-            )
-            pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
-            return self.perform(
-                save_draft(
-                    self.face,
-                    draft,
-                    state,
-                    force=True,
-                    notes=beside,
-                    notes_for=pins,
-                    epoch=self._lease.epoch,
-                )
-            )
-
-        self._lease.acquire()
-        header = self._after_conflict(save)
-        if header is None:
-            return ""
-        self._drift.history.stored()
-        self._is_first = False
-        return header.id
-
-    def _after_conflict(self, call: Callable[[], T]) -> T:
-        """Call; if another manager saved for the agent meanwhile, warn and call again."""
-        try:
-            return call()
-        except LeaseHeldError:
-            raise
-        except ConflictError:
-            self._lease.lose()
-            self._lease.acquire()
-            self.face.journal.invalidate(self.agent_id)
-            newest = self.latest(self.agent_id)
-            if newest is None:
-                raise
-            self._lineage = Lineage(newest.checkpoint_id)
-            logger.warning(
-                "agent %s: another manager saved %s checkpoint %s; this one continues after it, and"
-                " restore_checkpoint(%r) takes it over",
-                self.agent_id,
-                newest.kind,
-                newest.checkpoint_id,
-                newest.checkpoint_id,
-            )
-            return call()
+        draft = msgspec.structs.replace(
+            draft_of(state), lineage=self._held.lineage, id=checkpoint_id
+        )
+        pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
+        saved = self._held.save(draft, notes=beside, notes_for=pins, state=state, force=True)
+        if saved:
+            self._drift.history.stored()
+            self._is_first = False
+        return saved
 
     def _protect_last_good(self, captured: Captured) -> None:
         """Pin the last good state, if this process saves without having restored it."""
@@ -368,7 +318,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             good.id,
         )
         if good.seq not in self.retention.marks(self.agent_id).pinned:
-            self._lease.acquire()
+            self._held.check()
             self.pin(good.id)
 
     # Restoring
@@ -481,10 +431,10 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self, found: RestoreTarget, values: Mapping[str, Any], before: Captured, transaction: str
     ) -> None:
         """Save the restored state as the newest checkpoint."""
-        lineage = self._lineage
+        lineage = self._held.lineage
         if found.loaded is not None:
             self.face.journal.resume_from(found.loaded, None)
-            self._lineage = Lineage(found.header.id)
+            self._held.lineage = Lineage(found.header.id)
         # A partial checkpoint leaves the providers that it lacks as they are.
         texts = before.texts | {name: encode(value) for name, value in values.items()}
         missing = {name: why for name, why in before.missing.items() if name not in values}
@@ -501,7 +451,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                 raise StorageError("the restored state could not be saved")
         except BaseException as error:
             self.face.journal.invalidate(self.agent_id)
-            self._lineage = lineage
+            self._held.lineage = lineage
             lost = self._providers.put_back([*values], before)
             if lost:
                 error.add_note(f"surehold: not put back as they were: {lost}")

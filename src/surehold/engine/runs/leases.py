@@ -71,7 +71,9 @@ class RunLease:
         *,
         seconds: float = LEASE_SECONDS,
         on_lost: Callable[[SureholdError], None] | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        self._now = now
         self._journal = journal
         self._run_id = run_id
         self._seconds = seconds
@@ -121,10 +123,10 @@ class RunLease:
     def _take(self, storage: Leasing) -> Lease:
         if self._journal.reader.recover is None and isinstance(storage, Opening):
             self._taken = storage.take_run(
-                self._run_id, this_process(), now=time.time(), ttl=self._seconds
+                self._run_id, this_process(), now=self._now(), ttl=self._seconds
             )
             return self._taken.lease
-        return storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=self._seconds)
+        return storage.take_lease(self._run_id, this_process(), now=self._now(), ttl=self._seconds)
 
     def head_and_newest(self) -> tuple[RunInfo, Header | None] | None:
         """The run as it was when its lease was taken, the first time; then as it is now.
@@ -173,12 +175,17 @@ class RunLease:
                 raise
             logger.warning("run %s: its lease was not released: %s", self._run_id, error)
         finally:
-            self._thread = self._lease = None
-            if lease is not None:
-                _in_use.discard((lease.run_id, lease.epoch))
-                held = self._journal.reader.held
-                if held.get(self._run_id) == lease.epoch:
-                    del held[self._run_id]
+            self._thread = None
+            self._lease = lease
+            self._forget()
+
+    def _forget(self) -> None:
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            _in_use.discard((lease.run_id, lease.epoch))
+            held = self._journal.reader.held
+            if held.get(self._run_id) == lease.epoch:
+                del held[self._run_id]
 
     def _give_back(self, lease: Lease) -> None:
         storage = self._journal.storage
@@ -213,3 +220,50 @@ class RunLease:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+class SavedLease(RunLease):
+    """A lease that is renewed by saves: no thread does it, and a process shares it.
+
+    A run that was not saved for a while may be taken over by another process. The next save of the
+    first takes it back, or raises `LeaseHeldError`.
+    """
+
+    def acquire(self) -> RunLease:
+        """Take or renew the lease; a `LeaseHeldError` if another live process holds it."""
+        storage, lease = self._journal.storage, self._lease
+        is_fresh = lease is not None and lease.expires_at - self._now() > self._seconds / 2
+        if is_fresh or not isinstance(storage, Leasing):
+            return self
+        try:
+            if not self._renewed(storage):
+                self._use(self._take(storage))
+        except LeaseHeldError as error:
+            self.lose()
+            if error.owner != this_process():
+                raise
+        except StorageError:
+            pass  # the save meets the same medium, and its policy decides
+        return self
+
+    def _renewed(self, storage: Leasing) -> bool:
+        if self._lease is None:
+            return False
+        try:
+            self._lease = storage.renew_lease(self._lease, now=self._now(), ttl=self._seconds)
+        except ConflictError:
+            self.lose()
+            return False
+        return True
+
+    def lose(self) -> None:
+        """Forget the lease: somebody else saved to the run."""
+        self._forget()
+        self.epoch = None
+        self._journal.invalidate(self._run_id)
+
+    def release(self) -> None:
+        """Let others save to the run."""
+        super().release()
+        self._stop.clear()
+        self.epoch = None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 
 from surehold.core.records import Door, Header
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
-from surehold.engine.commit import Steps, load, save_draft
-from surehold.engine.journal import CheckpointDraft, Loaded, Note
+from surehold.engine.commit import Steps, append_notes, load, save_draft
+from surehold.engine.journal import CheckpointDraft, Loaded, Note, Saveable
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
 from surehold.engine.runs.awaited_run import AwaitedRun
 from surehold.engine.runs.effect_log import (
@@ -24,10 +26,20 @@ from surehold.engine.runs.effect_log import (
     read_line,
     read_since,
 )
-from surehold.engine.runs.leases import LEASE_SECONDS, RunLease
+from surehold.engine.runs.leases import LEASE_SECONDS, RunLease, SavedLease
 from surehold.engine.runs.stop import StopRequests
-from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
+from surehold.errors import (
+    ConflictError,
+    LeaseHeldError,
+    NotFoundError,
+    StorageError,
+    SureholdError,
+    UsageError,
+)
 from surehold.storage.base import RecordQuery, RunInfo, Storage
+
+logger = logging.getLogger("surehold.checkpoint")
+T = TypeVar("T")
 
 
 def taken_over(run_id: str, cause: BaseException | None = None) -> ConflictError:
@@ -47,6 +59,9 @@ class OpenRun:
     Blocking and thread-safe. Nothing else appends to a run in the name of its execution. *where*
     is a manager, or the storage for a manager of its own. *alone*: the event loop of the async
     face executes nothing else, and may be blocked by saves between two steps.
+
+    *between_saves*: the run is held from save to save, and needs no `open`. No thread renews its
+    lease; a save continues after what another has saved meanwhile, with a warning.
     """
 
     def __init__(
@@ -57,6 +72,7 @@ class OpenRun:
         lease_seconds: float = LEASE_SECONDS,
         *,
         alone: bool = False,
+        between_saves: bool = False,
     ) -> None:
         self.run_id = run_id
         self.door = door
@@ -96,11 +112,12 @@ class OpenRun:
         self.lost: SureholdError | None = None
         """The error with which this process lost the run."""
         self._journal = self.manager.face.journal
-        self._lease = RunLease(
+        self._between_saves = SavedLease(self._journal, run_id) if between_saves else None
+        self._lease = self._between_saves or RunLease(
             self._journal, run_id, seconds=lease_seconds, on_lost=self._lose_lease
         )
         self._beginning = threading.Lock()
-        self._open = False
+        self._open = between_saves
         self._seen = 0
         self._ended: set[str] = set()
 
@@ -146,7 +163,10 @@ class OpenRun:
             self.manager.close()
 
     def check(self) -> None:
-        """Raise a `ConflictError` if the run is lost, or not open here any more."""
+        """Raise a `ConflictError` if the run is lost, or not open here any more.
+
+        A run that is held from save to save is taken, or its lease renewed.
+        """
         if self.lost is not None:
             raise taken_over(self.run_id, self.lost) from self.lost
         if not self._open:
@@ -155,6 +175,42 @@ class OpenRun:
                 hint="a node must wait for everything that it starts; a block ends its run",
                 run_id=self.run_id,
             )
+        if self._between_saves is not None:
+            self._take_between(self._between_saves)
+
+    def _take_between(self, lease: SavedLease) -> None:
+        is_first = lease.epoch is None and self.lineage.checkpoint_id is None
+        lease.acquire()
+        if is_first:
+            with suppress(StorageError):  # the save meets the same medium, and its policy decides
+                found = lease.head_and_newest()
+                if found is not None and found[1] is not None:
+                    self.lineage.checkpoint_id = found[1].id
+
+    def _write(self, write: Callable[[], Steps[T]]) -> T:
+        """Carry out a write that `check` has allowed."""
+        try:
+            return self.manager.perform(write())
+        except ConflictError as error:
+            lease = self._between_saves
+            if lease is None:
+                raise self.lose(error) from error
+            if isinstance(error, LeaseHeldError):
+                raise
+            lease.lose()
+            lease.acquire()
+            newest = self.manager.reader.newest_of(self.run_id)
+            if newest is None:
+                raise
+            self.lineage.checkpoint_id = newest.id
+            logger.warning(
+                "run %s: another manager saved %s checkpoint %s; this one continues after it"
+                " (restore or load that one to take it over)",
+                self.run_id,
+                newest.kind,
+                newest.id,
+            )
+            return self.manager.perform(write())
 
     def lose(self, error: SureholdError) -> ConflictError:
         """Note that another process has the run now; return the error to raise."""
@@ -262,23 +318,31 @@ class OpenRun:
     # Writing
 
     def save(
-        self, draft: CheckpointDraft, *, notes: Sequence[Note] = (), force: bool = False
+        self,
+        draft: CheckpointDraft,
+        *,
+        notes: Sequence[Note] = (),
+        notes_for: Callable[[Header], Sequence[Note]] | None = None,
+        state: Saveable | None = None,
+        force: bool = False,
     ) -> str:
-        """Save *draft* with *notes* in one append; "" for a failure that was only logged."""
+        """Save *draft* with *notes* in one append; "" for a failure that was only logged.
+
+        *notes_for* adds notes about the checkpoint; hooks are shown *state*, if it is given.
+        """
         self.check()
         self.scopes |= {draft.place.scope} - {""}
-        manager = self.manager
-        steps = save_draft(
-            manager.face,
-            draft,
-            force=force or bool(notes),
-            notes=notes,
-            epoch=self._lease.epoch,
+        saved = self._write(
+            lambda: save_draft(
+                self.manager.face,
+                draft,
+                state,
+                force=force or bool(notes),
+                notes=notes,
+                notes_for=notes_for,
+                epoch=self._lease.epoch,
+            )
         )
-        try:
-            saved = manager.perform(steps)
-        except ConflictError as error:
-            raise self.lose(error) from error
         if saved is None:
             return ""
         self.newest = saved
@@ -289,10 +353,9 @@ class OpenRun:
         self.check()
         if self.begin is not None:
             self.begin_now()
+        face, lease = self.manager.face, self._lease
         try:
-            self.manager.append_notes(self.run_id, notes, epoch=self._lease.epoch)
-        except ConflictError as error:
-            raise self.lose(error) from error
+            self._write(lambda: append_notes(face, self.run_id, notes, None, lease.epoch))
         except StorageError as error:
             if not self.ledger.postpone(notes, error):
                 raise
