@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -12,6 +13,7 @@ from typing import Any
 
 import surehold
 from benchmarks.report import Line
+from benchmarks.worker_jobs import nothing, one_step
 from benchmarks.workload import message
 from surehold import (
     CheckpointConfig,
@@ -21,6 +23,7 @@ from surehold import (
     State,
     StateGraph,
 )
+from surehold.executors import Worker, served_by
 from surehold.storage.base import Storage
 
 __all__ = ["measure"]
@@ -40,6 +43,9 @@ def measure(directory: Path) -> Iterator[Line]:
     for what, walk in walks.items():
         yield Line(f"functions of {what}", len(walk.entered), _FUNCTIONS, unit="")
         yield Line(f"modules of {what}", len(walk.modules), _MODULES, unit="")
+    yield from _limited("a step", _step(directory / "step.db"), 50, 16)
+    yield from _limited("a resume", _resume(directory / "resume.db"), 120, 30)
+    yield from _limited("a worker's claim and drive", _drive(directory / "drive.db"), 200, 40)
     walk = _graph(directory / "graph.db")
     yield Line("functions of a graph's step", len(walk.entered), unit="")
     yield Line("modules of a graph's step", len(walk.modules), unit="")
@@ -47,6 +53,11 @@ def measure(directory: Path) -> Iterator[Line]:
     for what, calls in _calls(directory / "calls.db").items():
         note = ", ".join(calls)
         yield Line(f"storage calls: {what}", len(calls), limits[what], unit="", note=note)
+
+
+def _limited(what: str, walk: _Walk, functions: int, modules: int) -> Iterator[Line]:
+    yield Line(f"functions of {what}", len(walk.entered), functions, unit="")
+    yield Line(f"modules of {what}", len(walk.modules), modules, unit="")
 
 
 class _Walk:
@@ -97,6 +108,70 @@ def _run(path: Path) -> _Walk:
         run.state["messages"].append(message(_WARM))
         walk.of(run.checkpoint)
     return walk
+
+
+def _step(path: Path) -> _Walk:
+    """A new call of a `@step` inside a workflow."""
+    walk = _Walk()
+
+    @surehold.workflow(name="walk a step")
+    def steps() -> None:
+        for number in range(_WARM):
+            nothing(number)
+        storage.compact()
+        walk.of(lambda: nothing(_WARM))
+
+    with SQLiteStorage(path) as storage:
+        steps.run(run_id="walk", storage=storage)
+    return walk
+
+
+def _resume(path: Path) -> _Walk:
+    """A workflow's resume, from the call until its own code runs."""
+    walk = _Walk()
+    died = [True]
+
+    @surehold.workflow(name="walk a resume")
+    def resumed() -> None:
+        nothing(1)
+        walk.watching = False
+        if died.pop():
+            raise _Died
+
+    with SQLiteStorage(path) as storage:
+        for _ in range(2):  # of a run before it, so that everything is imported
+            run_id = f"walk {len(died)}"
+            with suppress(_Died):
+                resumed.run(run_id=run_id, storage=storage)
+            died.append(False)
+            with walk:
+                walk.entered.clear()
+                walk.watching = True
+                resumed.resume(run_id, storage=storage)
+            died[:] = [True]
+    return walk
+
+
+def _drive(path: Path) -> _Walk:
+    """A worker's claim, drive and settlement of a run with one step."""
+    walk = _Walk()
+    with SQLiteStorage(path) as storage:
+        served = [one for one in served_by(["benchmarks.worker_jobs"]) if "one_step" in one.target]
+        for number in range(2):  # a run before it, so that everything is imported
+            one_step.start(run_id=f"walk {number}", storage=storage)
+            worker = Worker(storage, served, concurrency=1)
+            claim = worker._ask
+            with walk:
+                walk.entered.clear()
+                walk.watching = True
+                for found in claim(1):
+                    worker._execute(worker._begin(found))
+                walk.watching = False
+    return walk
+
+
+class _Died(BaseException):
+    """Ends an execution as a kill would: nothing is saved."""
 
 
 def _manager(path: Path) -> _Walk:

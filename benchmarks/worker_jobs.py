@@ -22,6 +22,11 @@ def no_op() -> int:
 
 
 @surehold.workflow
+def one_step() -> dict[str, bool]:
+    return nothing(0)
+
+
+@surehold.workflow
 def sleeper(due: float) -> float:
     """Seconds between the due time and the start."""
     return time.time() - due

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
@@ -26,8 +26,11 @@ from benchmarks.peers import MISSING
 from benchmarks.report import Line
 from benchmarks.worker_jobs import STEPS, no_op, sleeper
 from benchmarks.workload import Times
+from surehold import SQLiteStorage
 from surehold.core.policy import QueueSettings, after_drive
-from surehold.storage.base import this_process
+from surehold.errors import ConflictError
+from surehold.executors import Worker, served_by
+from surehold.storage.base import Batch, Storage, this_process
 from surehold.storage.postgres import PostgresStorage
 from surehold.storage.queueing import ClaimQuery
 
@@ -36,6 +39,7 @@ __all__ = ["measure"]
 _STEPS = 400
 _RUNS = int(os.environ.get("SUREHOLD_BENCH_RUNS") or 200)
 _WORKERS = 4
+_THREADS, _SHARED = 8, 64
 _FEW, _MANY = 100, int(os.environ.get("SUREHOLD_BENCH_QUEUED") or 100_000)
 _WAITING = int(os.environ.get("SUREHOLD_BENCH_WAITING") or 10_000)
 _IDLE_SECONDS = 10.0
@@ -47,15 +51,38 @@ def measure(directory: Path) -> Iterator[Line]:
     """Start a server of its own, and measure one thing after the other."""
     from tests.servers import Postgres
 
+    with SQLiteStorage(directory / "shared.db") as storage:
+        yield _commits(storage, 0.4)
     directory.chmod(0o755)
     server = Postgres(directory / "pg").start()
     try:
+        with PostgresStorage(server.url, schema="shared", pool=_THREADS + 2) as storage:
+            yield _commits(storage, 0.6)
         yield _fenced_step(server.url)
         yield _claims(server.url)
         yield from _waiting(server.url)
         yield from _throughput(server.url, directory)
     finally:
         server.stop()
+
+
+def _commits(storage: Storage, most: float) -> Line:
+    """Commits a step of one worker process with several threads, counted at the storage."""
+    for number in range(_SHARED):
+        no_op.start(run_id=f"run{number}", storage=storage)
+    append, appended = storage.append, []
+
+    def counted(batches: Sequence[Batch]) -> list[ConflictError | None]:
+        appended.append(len(batches))
+        return append(batches)
+
+    storage.append = counted  # type: ignore[method-assign]
+    try:
+        Worker(storage, served_by([no_op.__module__]), concurrency=_THREADS).run(until_idle=True)
+    finally:
+        del storage.append  # type: ignore[method-assign]
+    what = f"{type(storage).__name__}, a worker of {_THREADS} threads: commits a step"
+    return Line(what, len(appended) / (_SHARED * STEPS), most, unit="")
 
 
 def _fenced_step(url: str) -> Line:

@@ -31,6 +31,18 @@ def double(number: int) -> int:
     return 2 * number
 
 
+@step(in_doubt="retry")
+def counted(number: int) -> int:
+    return number + 1
+
+
+@workflow
+def ten_steps() -> int:
+    for number in range(10):
+        counted(number)
+    return 10
+
+
 @workflow
 def doubled(numbers: list[int]) -> list[int]:
     return [double(number) for number in numbers]

@@ -13,7 +13,7 @@ from surehold.errors import SureholdError
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
-_LONG = 0.005
+_LONG = 0.001
 """Seconds of an append after which another one may begin beside it."""
 _ENOUGH = 4
 """The number of waiting callers that another append is worth it for."""
@@ -88,10 +88,12 @@ class GroupCommit:
         waiting = _Waiting(sent)
         try:
             self._queue.append(waiting)
+            if self._second is not None and len(self._queue) >= _ENOUGH:
+                self._wake_first()
             while not waiting.is_settled:
-                leader = self._leader_for(waiting)
+                leader, pause = self._turn_of(waiting)
                 if leader is None or not self._lead(leader, waiting):
-                    waiting.settled.acquire(timeout=_LOOK_AGAIN if self._second is None else _LONG)
+                    waiting.settled.acquire(timeout=pause)
         except BaseException:
             self._leave(waiting)
             raise
@@ -105,8 +107,8 @@ class GroupCommit:
         with self._first.lock, (self._second or _Leader()).lock:
             return journal.commit_together(requests)
 
-    def _leader_for(self, waiting: _Waiting) -> _Leader | None:
-        """The right that this thread has to take, if no other thread writes for it next."""
+    def _turn_of(self, waiting: _Waiting) -> tuple[_Leader | None, float]:
+        """The right that this thread has to take now, else None and a pause in seconds."""
         first, second = self._first, self._second
         try:
             is_next = self._queue[0] is waiting
@@ -115,12 +117,13 @@ class GroupCommit:
         if not is_next:
             # Whoever took it out of the queue has a lock, or was interrupted.
             busy = first.lock.locked() or (second is not None and second.lock.locked())
-            return None if busy or waiting in self._queue else first
+            return None if busy or waiting in self._queue else first, _LOOK_AGAIN
         if second is None or not first.lock.locked():
-            return first
-        late = first.sent and time.monotonic() - first.since > _LONG
-        is_due = late and len(self._queue) >= _ENOUGH and not second.lock.locked()
-        return second if is_due else None
+            return first, _LOOK_AGAIN
+        if len(self._queue) < _ENOUGH or second.lock.locked():
+            return None, _LOOK_AGAIN
+        early = first.since + _LONG - time.monotonic()
+        return (None, early) if early > 0 else (second, _LOOK_AGAIN)
 
     def _lead(self, leader: _Leader, own: _Waiting) -> bool:
         """Write for all that wait; return True if that settled *own*."""
@@ -128,9 +131,12 @@ class GroupCommit:
             if not own.is_settled:
                 self._write(leader, own)
         if self._second is not None:
-            with suppress(IndexError):
-                self._queue[0].wake()
+            self._wake_first()
         return own.is_settled
+
+    def _wake_first(self) -> None:
+        with suppress(IndexError):
+            self._queue[0].wake()
 
     def _leave(self, waiting: _Waiting) -> None:
         """Withdraw requests whose thread was interrupted."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from surehold.core.records import MANAGER, Door, Header, Record, compress, new_id, seal_new
+from surehold.core.records import MANAGER, Header, Record, compress, new_id, seal_new
 from surehold.core.state import Place, migrations
 from surehold.core.values import Base, Written, after_change, changes, whole
 from surehold.engine.crypto import CLEAR_NOTES, Sealer
@@ -439,7 +439,12 @@ class Journal:
         schema = draft.schema
         if schema is None:
             schema = migrations.latest(name) if name in migrations.by_name else 0
-        door = None if scope else _door_of(draft, base)
+        door = None
+        if not scope:
+            door = base.door if base is not None else None
+            if draft.door is not None and draft.door != door:
+                door = draft.door.after(door)
+            door = door or MANAGER
         header = Header(
             run_id=run_id,
             seq=cursor.seq + 1,
@@ -723,11 +728,6 @@ def checkpoint_body(
     if state is not None and written:
         parts.append(b'"written":%b' % msgspec.json.encode(written))
     return b"{%b}" % b",".join(parts)
-
-
-def _door_of(draft: CheckpointDraft, base: DeltaBase | None) -> Door:
-    before = base.door if base is not None else None
-    return draft.door.after(before) if draft.door is not None else before or MANAGER
 
 
 def _same_place(header: Header, draft: CheckpointDraft) -> bool:

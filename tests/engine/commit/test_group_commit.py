@@ -1,0 +1,93 @@
+"""Appends of one engine: one at a time, and a second beside a slow one where that is faster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from surehold import CheckpointManager, MemoryStorage
+from surehold.engine.commit import engine_of
+from surehold.engine.journal import Note
+from surehold.errors import ConflictError
+from surehold.storage.base import Batch, RecordQuery
+
+PATIENCE = 60.0
+
+
+class Gated(MemoryStorage):
+    """Lets the append that holds a note to run "slow" wait until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.began = threading.Event()
+        self.appends: list[list[str]] = []
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        runs = [batch.run_id for batch in batches]
+        self.appends.append(runs)
+        if "slow" in runs and not self.began.is_set():
+            self.began.set()
+            assert self.gate.wait(PATIENCE)
+        return super().append(batches)
+
+
+def note(manager: CheckpointManager, run_id: str) -> None:
+    manager.append_notes(run_id, (Note(kind="effect", content={}),))
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    give_up = time.monotonic() + PATIENCE
+    while not holds() and time.monotonic() < give_up:
+        time.sleep(0.002)
+    return holds()
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
+    parallel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gated, "parallel_appends", parallel)
+    with Gated() as storage, ThreadPoolExecutor(8) as pool:
+        manager = CheckpointManager(storage)
+        queue = engine_of(storage).commits._queue
+        done = [pool.submit(note, manager, "slow")]
+        assert storage.began.wait(PATIENCE)
+        done.append(pool.submit(note, manager, "slow"))
+        assert eventually(lambda: len(queue) == 1), "no second append for one"
+        done += [pool.submit(note, manager, f"r{number}") for number in range(4)]
+        if parallel:
+            assert eventually(lambda: sum(one.done() for one in done) >= 3)
+            assert not done[1].done(), "the run of the slow append waits for it"
+        else:
+            assert eventually(lambda: len(queue) == 5)
+            assert len(storage.appends) == 1
+        storage.gate.set()
+        for one in done:
+            one.result(PATIENCE)
+        assert len(storage.appends) <= 5
+        seqs = [one.seq for one in storage.headers(RecordQuery(run_id="slow", notes=True))]
+        assert seqs == [2, 1]
+
+
+def test_many_threads_write_to_few_runs_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryStorage, "parallel_appends", True)
+    monkeypatch.setattr("surehold.engine.commit.group_commit._LONG", 0.0)
+    with MemoryStorage() as storage, ThreadPoolExecutor(16) as pool:
+        manager = CheckpointManager(storage)
+
+        def work(number: int) -> None:
+            for _ in range(40):
+                note(manager, f"r{number % 5}")
+
+        for one in [pool.submit(work, number) for number in range(16)]:
+            one.result(PATIENCE)
+        counts = [
+            len(list(storage.headers(RecordQuery(run_id=f"r{number}", notes=True))))
+            for number in range(5)
+        ]
+        assert sum(counts) == 16 * 40
