@@ -151,11 +151,11 @@ DOORS = {
     agent: 3,
     fleet: 4,
     resilient: 5,
-    thread: 3,
+    thread: 4,  # the last is for the writes of tasks, if the step was not completed
 }
 """The doors, each with the storage calls that a resume may make before it saves, lease included."""
 
-LONGER: set[Execute] = {resilient, thread}
+LONGER: set[Execute] = {resilient}
 """Doors whose resume makes more calls."""
 LOOKS_BESIDE_SAVES: set[Execute] = {resilient}
 """Doors that look at the storage again after they have saved."""

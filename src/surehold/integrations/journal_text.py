@@ -15,7 +15,7 @@ from surehold.core.values import Items, Rebuilt, remember
 from surehold.engine.commit import Face
 from surehold.engine.journal import read_body
 from surehold.errors import CorruptError, NotFoundError
-from surehold.integrations.branching import LATE, SortKey, in_order
+from surehold.integrations.branching import LATE, SortKey, Top, in_order
 from surehold.storage.base import RecordQuery
 
 T = TypeVar("T")
@@ -80,12 +80,25 @@ class Reading:
 
     def newest(self, run_id: str, scope: str = "") -> Header | None:
         """The checkpoint of a scope with the greatest sort key."""
-        found = self._reader.checked_newest(run_id, scope)
-        newest = found[1] if found is not None else None
+        with self._lock:
+            known = (run_id, scope) in self._recent
+        newest = self._reader.newest_of(run_id, scope) if known else self._read(run_id, scope)
         if newest is None or LATE not in newest.tags:
             return newest
         headers = self._storage.headers(RecordQuery(run_id=run_id, scope=scope))
         return next(in_order(headers, self._sort_key), None)
+
+    def _read(self, run_id: str, scope: str) -> Header | None:
+        """The newest checkpoint of a scope, read, kept and branched from."""
+        tail = self._reader.tail_of(run_id, scope, notes=False)
+        if tail is None:
+            return None
+        loaded, header = tail.loaded, tail.loaded.header
+        if LATE not in header.tags:
+            top = Top(self._sort_key(header.id, header.metadata), header.id)
+            self._face.journal.branch_from(tail, top)
+        self.remember(header, loaded.texts, loaded.extras[-1])
+        return header
 
     def with_id(self, run_id: str, scope: str, checkpoint_id: str) -> Header | None:
         """The checkpoint of a scope with exactly that id."""

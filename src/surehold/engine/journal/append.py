@@ -18,7 +18,7 @@ from surehold.core.values import Base, Written, after_change, changes, whole
 from surehold.engine.crypto import CLEAR_NOTES, Sealer
 from surehold.engine.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from surehold.engine.journal.draft import CheckpointDraft, Saveable
-from surehold.engine.journal.reader import LIGHTEST_DELTA, Loaded, Reader
+from surehold.engine.journal.reader import LIGHTEST_DELTA, Loaded, Reader, Tail
 from surehold.engine.journal.requests import Outcome, Request
 from surehold.engine.journal.unconfirmed import UnconfirmedAppends
 from surehold.errors import ConflictError, CorruptError, EncodeError, SureholdError
@@ -641,6 +641,20 @@ class Journal:
                 cursor = self._remember(run.run_id, Cursor(run.seq, run.digest, run.name, {}))
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
             self._known[run.run_id, loaded.header.scope] = loaded.header.id
+
+    def branch_from(self, tail: Tail, branch: Any) -> None:
+        """Let a scope branch from its newest checkpoint, if nothing is known of the run.
+
+        *branch* is what its `Branching` remembers of the scope.
+        """
+        run, loaded = tail.run, tail.loaded
+        with self.lock:
+            if run.run_id not in self._cursors:
+                self._unconfirmed.resolve(run.run_id, run.seq)
+                scope = loaded.header.scope
+                bases, branches = {scope: delta_base_of(loaded, None)}, {scope: branch}
+                cursor = Cursor(run.seq, run.digest, run.name, bases, branches=branches)
+                self._remember(run.run_id, cursor)
 
     def base_of(self, run_id: str) -> DeltaBase | None:
         """The checkpoint that was saved or loaded last, of the run itself, if it is known."""

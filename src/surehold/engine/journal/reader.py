@@ -339,13 +339,13 @@ class Reader:
             # Someone deleted it meanwhile, and what it was built on went as well.
             raise _not_found(target.id) from None
 
-    def tail_of(self, run_id: str) -> Tail | None:
-        """The end of a run with the notes of its open step; None without a checkpoint."""
+    def tail_of(self, run_id: str, scope: str = "", *, notes: bool = True) -> Tail | None:
+        """The end of a run, or of one of its scopes; None without a checkpoint."""
         for _ in range(_LOOKS):
-            found = self.head_and_newest(run_id)
+            found = self.head_and_newest(run_id, scope)
             if found is None or found[1] is None:
                 return None
-            tail = self.read_tail(found[0], found[1], notes=True)
+            tail = self.read_tail(found[0], found[1], notes=notes)
             if tail is not None:
                 return tail
         raise restless(run_id, _LOOKS)

@@ -18,6 +18,9 @@ from surehold.integrations.langgraph.progress import interrupts, with_answers
 from surehold.integrations.langgraph.records import Address, fold, tasks_writing
 from surehold.storage.base import RecordQuery
 
+_NEAR = 64
+"""The distance of notes up to which they are read with all that is between them."""
+
 
 class ThreadReading(Reading):
     """Reads the threads of one storage."""
@@ -118,9 +121,13 @@ class ThreadReading(Reading):
         return list(self._opened(run_id, seqs))
 
     def _opened(self, run_id: str, seqs: Iterable[int]) -> Iterator[tuple[Header, bytes]]:
-        for seq in seqs:
-            for record in self._storage.read(run_id, first=seq, last=seq):
-                yield record.header, self._reader.sealer.open(record)
+        wanted = sorted(seqs)
+        near = bool(wanted) and wanted[-1] - wanted[0] < _NEAR
+        spans = [(wanted[0], wanted[-1])] if near else [(seq, seq) for seq in wanted]
+        for first, last in spans:
+            for record in self._storage.read(run_id, first=first, last=last):
+                if record.header.seq in wanted:
+                    yield record.header, self._reader.sealer.open(record)
 
     def listing(
         self,
