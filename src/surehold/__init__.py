@@ -73,7 +73,8 @@ _FOUND_TOO = {
     "surehold.storage.base": "RecordQuery RunQuery",
     "surehold.storage.io": "resilient_io",
     "surehold.storage.registry": "get_checkpoint_store register_checkpoint_store",
-    "surehold.storage.replicated": "BreakerRules Retry StorageEvent",
+    "surehold.storage.replicated": "BreakerRules StorageEvent",
+    "surehold.storage.retries": "Retry",
 }
 
 

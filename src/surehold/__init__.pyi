@@ -112,8 +112,8 @@ from surehold.storage.registry import open_storage as open_storage
 from surehold.storage.registry import register_checkpoint_store as register_checkpoint_store
 from surehold.storage.replicated import BreakerRules as BreakerRules
 from surehold.storage.replicated import ResilientStorage as ResilientStorage
-from surehold.storage.replicated import Retry as Retry
 from surehold.storage.replicated import StorageEvent as StorageEvent
+from surehold.storage.retries import Retry as Retry
 from surehold.storage.sqlite import SQLiteStorage as SQLiteStorage
 
 __version__: str

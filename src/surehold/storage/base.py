@@ -17,6 +17,8 @@ import msgspec
 from surehold.core.closing import Closing
 from surehold.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from surehold.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
+from surehold.storage.abilities import Diagnosable, Fact, Inspection, Repairable
+from surehold.storage.notifications import Subscription
 from surehold.storage.process import (
     abandon,
     is_dead,
@@ -24,14 +26,6 @@ from surehold.storage.process import (
     owner_is_dead,
     start_thread,
     this_process,
-)
-from surehold.storage.shared import (
-    Diagnosable,
-    Fact,
-    Inspection,
-    Repairable,
-    RunWatch,
-    Subscription,
 )
 
 __all__ = [
@@ -48,16 +42,13 @@ __all__ = [
     "Repairable",
     "RunInfo",
     "RunQuery",
-    "RunWatch",
     "Storage",
     "Subscription",
     "Watching",
     "abandon",
-    "default_address",
     "is_dead",
     "is_live",
     "only_one",
-    "open_storage",
     "owner_is_dead",
     "start_thread",
     "this_process",
@@ -498,17 +489,3 @@ def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
             id=before,
         )
     return next(iter(found.values()))
-
-
-def default_address() -> str:
-    """The address that is used where none is given."""
-    from surehold.storage import registry
-
-    return registry.default_address()
-
-
-def open_storage(address: Storage | str | None = None) -> Storage:
-    """The storage at an address (see `surehold.storage.registry.open_storage`)."""
-    from surehold.storage import registry
-
-    return registry.open_storage(address)

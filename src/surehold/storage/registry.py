@@ -406,7 +406,8 @@ def _open_redundant(url: StorageURL, scheme: str) -> Storage:
             option = "schema" if scheme == "postgresql" else "prefix"
             options[option] = f"{rest.get(option, 'surehold')}_copy"
             copy = StorageURL(url.scheme, url.host, path, options, url.full)
-    from surehold.storage.replicated import ResilientStorage, Retry
+    from surehold.storage.replicated import ResilientStorage
+    from surehold.storage.retries import Retry
 
     storage = ResilientStorage(
         _SCHEMES[scheme](plain),

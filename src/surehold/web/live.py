@@ -24,8 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
-from surehold.storage.base import RecordQuery, Storage, Watching
-from surehold.storage.shared import Subscription
+from surehold.storage.base import RecordQuery, Storage, Subscription, Watching
 from surehold.views.run_page import run_of
 
 _EVERY = 0.25

@@ -16,8 +16,9 @@ from tests.e2e.servers.test_faults import Writers
 from tests.servers import PgBouncer, pgbouncer_program, postgres
 
 from surehold import CheckpointManager
-from surehold.storage.base import RunWatch, Storage
+from surehold.storage.base import Storage
 from surehold.storage.postgres import PostgresStorage
+from surehold.storage.shared import RunWatch
 from surehold.testing import JournalWriter, StorageContract
 
 pytestmark = pytest.mark.skipif(

@@ -27,9 +27,9 @@ from surehold.errors import (
     UsageError,
 )
 from surehold.storage.base import Batch, Leasing, Owner, RecordQuery, RunQuery, this_process
-from surehold.storage.files.dirfd import Folder, open_root
 from surehold.storage.files.reader import JournalFiles
 from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.io.dirfd import Folder, open_root
 from surehold.testing import JournalWriter
 
 CODECS = [False, "gzip", "zstd"]
@@ -844,7 +844,7 @@ class TestMissingFiles:
 def test_a_lock_whose_holder_was_stopped_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehold.storage.files.dirfd.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("surehold.storage.io.dirfd.LOCK_SECONDS", 0.05)
     save(tmp_path, 1)
     with contextlib.ExitStack() as stack:
         for path in (tmp_path / ".locks").iterdir():
@@ -879,7 +879,7 @@ def test_a_lock_that_many_hold_in_turn_is_waited_for(
                 turn.enter_context(folder.lock("00"))
 
     clock, turn = SlowClock(), contextlib.ExitStack()
-    monkeypatch.setattr("surehold.storage.files.dirfd.time", clock)
+    monkeypatch.setattr("surehold.storage.io.dirfd.time", clock)
     with open_root(tmp_path) as folder:
         assert folder is not None
         turn.enter_context(folder.lock("00"))

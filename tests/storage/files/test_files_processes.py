@@ -17,8 +17,8 @@ import pytest
 
 from surehold.errors import StorageError, StorageFullError, StorageUnavailableError
 from surehold.storage.base import RunQuery, this_process
-from surehold.storage.files.dirfd import os_errors
 from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.io.dirfd import os_errors
 from surehold.testing import JournalWriter
 
 EXHAUSTIVE = os.environ.get("SUREHOLD_EXHAUSTIVE") == "1"
@@ -286,7 +286,7 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
     hold = """
         import sys, time
         from pathlib import Path
-        from surehold.storage.files.dirfd import open_root
+        from surehold.storage.io.dirfd import open_root
         from surehold.storage.files.reader import JournalFiles
         with open_root(Path(sys.argv[1])) as root, JournalFiles("", print).lock(root, "run"):
             print("held", flush=True)

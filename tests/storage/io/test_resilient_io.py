@@ -33,7 +33,7 @@ from surehold.errors import (
 )
 from surehold.storage.files.storage import FilesystemStorage
 from surehold.storage.io import resilient_io as io
-from surehold.storage.replicated.retries import Retry, is_transient, retried, within
+from surehold.storage.retries import Retry, is_transient, retried, within
 from surehold.testing import JournalWriter
 
 FAST = Retry(first_wait=0.001, jitter=0.001)

@@ -22,10 +22,11 @@ from tests.servers import Postgres, postgres
 
 import surehold
 from surehold import CheckpointManager, State, errors
-from surehold.storage.base import Owner, RecordQuery, RunQuery, RunWatch
+from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.postgres import PostgresStorage
 from surehold.storage.postgres.schema import VERSION
 from surehold.storage.registry import open_storage
+from surehold.storage.shared import RunWatch
 from surehold.testing import JournalWriter
 
 

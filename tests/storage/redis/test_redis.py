@@ -21,12 +21,13 @@ from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Redis, redis_program, valkey, valkey_program
 
 from surehold import CheckpointManager, State, errors
-from surehold.storage.base import Owner, RecordQuery, RunQuery, RunWatch
+from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.redis import RedisStorage, scripts
 from surehold.storage.redis.acknowledgements import Acknowledgements
 from surehold.storage.redis.durability import Facts, decide
 from surehold.storage.redis.scripts import Script
 from surehold.storage.registry import open_storage
+from surehold.storage.shared import RunWatch
 from surehold.testing import JournalWriter
 
 ANNA = Owner("somewhere-else", "boot", 1, "1")

@@ -39,8 +39,8 @@ from surehold.storage.registry import open_storage
 from surehold.storage.replicated.breaker import Breaker, BreakerRules
 from surehold.storage.replicated.copies import bring_up, visible
 from surehold.storage.replicated.replicas import StorageEvent
-from surehold.storage.replicated.retries import Retry
 from surehold.storage.replicated.storage import ResilientStorage
+from surehold.storage.retries import Retry
 from surehold.storage.sqlite.page_checksums import checked_pages
 from surehold.storage.sqlite.storage import SQLiteStorage
 from surehold.testing import JournalWriter
@@ -913,7 +913,7 @@ from pathlib import Path
 from surehold.storage.replicated.breaker import BreakerRules
 from surehold.storage.files.storage import FilesystemStorage
 from surehold.storage.replicated.storage import ResilientStorage
-from surehold.storage.replicated.retries import Retry
+from surehold.storage.retries import Retry
 from surehold.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]),
@@ -987,7 +987,7 @@ from surehold.errors import SureholdError
 from surehold.storage.base import this_process
 from surehold.storage.files.storage import FilesystemStorage
 from surehold.storage.replicated.storage import ResilientStorage
-from surehold.storage.replicated.retries import Retry
+from surehold.storage.retries import Retry
 from surehold.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]), FilesystemStorage(sys.argv[2]), retry=Retry(retries=0)

@@ -38,8 +38,8 @@ from surehold.core.policy import Rules
 from surehold.doors.events import Observer
 from surehold.errors import UsageError
 from surehold.lazy import extra
-from surehold.storage.base import Storage, open_storage
-from surehold.storage.registry import checkpoint_stores
+from surehold.storage.base import Storage
+from surehold.storage.registry import checkpoint_stores, open_storage
 
 if TYPE_CHECKING:
     import yaml

@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from surehold.errors import UsageError
-from surehold.storage.base import Storage, default_address
+from surehold.storage.base import Storage
+from surehold.storage.registry import default_address
 
 logger = logging.getLogger("surehold.checkpoint")
 

@@ -17,7 +17,8 @@ from surehold.core.state import State
 from surehold.engine.journal import Loaded
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, UsageError
-from surehold.storage.base import RecordQuery, RunQuery, Storage, open_storage
+from surehold.storage.base import RecordQuery, RunQuery, Storage
+from surehold.storage.registry import open_storage
 
 PARTIAL = "partial"
 """Tag of a checkpoint that lacks the state of a provider."""

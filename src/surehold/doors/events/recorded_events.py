@@ -14,7 +14,8 @@ from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import UNDER_WAY, status_of_run, view_note
 from surehold.engine.runs.positions import call_context
 from surehold.errors import NotFoundError, UsageError
-from surehold.storage.base import RunWatch, Storage
+from surehold.storage.base import Storage
+from surehold.storage.shared import RunWatch
 
 _AT_ONCE = 500
 """Records that are read before their events are given."""

@@ -54,8 +54,9 @@ from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs import Waiting
 from surehold.engine.runs.effects import args_digest
 from surehold.errors import Drained, Interrupted, UsageError
-from surehold.storage.base import RunInfo, Storage, open_storage
+from surehold.storage.base import RunInfo, Storage
 from surehold.storage.memory import MemoryStorage
+from surehold.storage.registry import open_storage
 
 logger = logging.getLogger("surehold.graph")
 T = TypeVar("T")

@@ -15,7 +15,8 @@ from surehold.engine.crypto import load_keys
 from surehold.engine.journal import Saveable
 from surehold.engine.repair import OnCorrupt
 from surehold.errors import UsageError
-from surehold.storage.base import Storage, default_address, open_storage
+from surehold.storage.base import Storage
+from surehold.storage.registry import default_address, open_storage
 
 if TYPE_CHECKING:
     from surehold.core.policy import Rules

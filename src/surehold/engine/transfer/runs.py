@@ -53,9 +53,9 @@ from surehold.storage.base import (
     RunQuery,
     Storage,
     has_record,
-    open_storage,
     restless,
 )
+from surehold.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from surehold.engine.commit import Face

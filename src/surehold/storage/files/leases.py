@@ -9,7 +9,7 @@ import msgspec
 
 from surehold.core.records import Lease, digest_of, medium_name
 from surehold.errors import CorruptError
-from surehold.storage.files.dirfd import Folder, temporary
+from surehold.storage.io import Folder, temporary
 
 _LEASES = ".leases"
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from surehold.core.records import medium_name
-from surehold.storage.files.dirfd import Folder, temporary
 from surehold.storage.files.lines import Codec
+from surehold.storage.io import Folder, temporary
 
 _SUFFIXES: dict[Codec, str] = {"": "", "gzip": ".gz", "zstd": ".zst"}
 _CODECS = {suffix: codec for codec, suffix in _SUFFIXES.items()}

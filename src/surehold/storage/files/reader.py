@@ -26,7 +26,6 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 from surehold.core.records import Record, medium_name, open_header
 from surehold.errors import CorruptError
-from surehold.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, temporary, write_at
 from surehold.storage.files.leases import leases_left_behind
 from surehold.storage.files.lines import (
     Codec,
@@ -39,6 +38,7 @@ from surehold.storage.files.lines import (
 )
 from surehold.storage.files.names import RunFile, RunFiles, file_name, left_behind
 from surehold.storage.files.run_index import IndexedRecord, JournalIndex, Segment
+from surehold.storage.io import READ_ONLY, Folder, read_at, sync, temporary, write_at
 from surehold.storage.shared import about_record
 
 _LOCKS, _HEADS, _DELETING = ".locks", ".heads", ".deleting"

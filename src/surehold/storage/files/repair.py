@@ -10,12 +10,13 @@ import msgspec
 
 from surehold.core.records import Record, gaps_between
 from surehold.errors import CorruptError
-from surehold.storage.files.dirfd import Folder
+from surehold.storage.base import Inspection
 from surehold.storage.files.lines import CommitLine, pack
 from surehold.storage.files.names import file_name, folder_of
 from surehold.storage.files.reader import JournalFiles, stat_of
 from surehold.storage.files.run_index import JournalIndex, Segment
-from surehold.storage.shared import Inspection, moment
+from surehold.storage.io import Folder
+from surehold.storage.shared import moment
 
 _QUARANTINE = ".quarantine"
 

@@ -21,8 +21,8 @@ from surehold.errors import (
 )
 from surehold.forks import register_at_fork
 from surehold.storage import shared
+from surehold.storage.abilities import Inspection
 from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, logger
-from surehold.storage.files.dirfd import Folder, open_root, os_errors, write_at
 from surehold.storage.files.leases import read_lease, write_lease
 from surehold.storage.files.names import folder_of
 from surehold.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
@@ -30,6 +30,7 @@ from surehold.storage.files.reader import JournalFiles
 from surehold.storage.files.repair import cut_torn, inspect_run, rebuild
 from surehold.storage.files.run_index import JournalIndex, Key
 from surehold.storage.files.writer import RunWriter
+from surehold.storage.io import Folder, open_root, os_errors, write_at
 from surehold.storage.process import is_live
 
 _PAGE = 100
@@ -200,7 +201,7 @@ class FilesystemStorage(shared.LeaseSlots, Storage):
         with self._reading() as root:
             return [] if root is None else self._files.missing_runs(root)
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         with self._reading() as root:
             if root is None:
                 return None

@@ -9,11 +9,11 @@ from typing import Self
 
 from surehold.core.records import Record
 from surehold.storage.base import Batch
-from surehold.storage.files.dirfd import Folder, sync, write_at
 from surehold.storage.files.lines import CommitLine, pack
 from surehold.storage.files.names import folder_of
 from surehold.storage.files.reader import JournalFiles, stat_of
 from surehold.storage.files.run_index import JournalIndex, Segment
+from surehold.storage.io import Folder, sync, write_at
 
 
 class RunWriter:

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from surehold.storage.files import sync
-from surehold.storage.replicated import CallProgress
+from surehold.storage.io import sync
+from surehold.storage.retries import CallProgress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

@@ -33,10 +33,10 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar, overload
 import msgspec
 
 from surehold.errors import DecodeError, EncodeError, NotFoundError, StorageError
-from surehold.storage.files import os_errors, sync, write_at
+from surehold.storage.io import os_errors, sync, write_at
 from surehold.storage.io.atomic_files import replacing
 from surehold.storage.io.file_lock import file_lock
-from surehold.storage.replicated import CallProgress, Retry, is_transient, retried, within
+from surehold.storage.retries import CallProgress, Retry, is_transient, retried, within
 
 __all__ = [
     "Retry",

@@ -15,6 +15,7 @@ from surehold.core.policy import change_of
 from surehold.core.records import Header, Record, open_header, open_record
 from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage import shared
+from surehold.storage.abilities import Inspection
 from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from surehold.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove
 from surehold.storage.memory.queue import MemoryQueues
@@ -197,7 +198,7 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
     def lost_runs(self) -> list[str]:
         return []  # nothing else can reach the memory of this process
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         with self._lock:
             self._check_open()
             run = self._runs.get(run_id)
@@ -211,7 +212,7 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
                 records.append(open_record(entry.text, header.digest, entry.body))
             except CorruptError as error:
                 problems.append(shared.about_record(run_id, entry.header.seq, error.message))
-        return shared.Inspection(
+        return Inspection(
             run_id=run_id,
             records=tuple(records),
             hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),

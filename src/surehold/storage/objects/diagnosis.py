@@ -7,8 +7,9 @@ import statistics
 import time
 
 from surehold.errors import StorageError
+from surehold.storage.base import Fact
 from surehold.storage.objects.bucket import Bucket
-from surehold.storage.shared import Fact, check_format
+from surehold.storage.shared import check_format
 
 FORMAT = 2
 """The layout of objects; the first had no mark, and packs without blocks."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from surehold.core.records import Record, gaps_between, medium_name, ranges_of
 from surehold.errors import CorruptError, UsageError
-from surehold.storage.base import in_batches
+from surehold.storage.base import Inspection, in_batches
 from surehold.storage.objects.bucket import Bucket
 from surehold.storage.objects.log_view import LogView, entry_key, now, pos_of, seqs_in
 from surehold.storage.objects.packs import Packs
@@ -22,7 +22,7 @@ from surehold.storage.objects.segments import (
     record_of,
     row_of,
 )
-from surehold.storage.shared import Inspection, check_head, checked_run, moment, rebuilt_head
+from surehold.storage.shared import check_head, checked_run, moment, rebuilt_head
 
 _FIRST_SAVE = 600 * 10**9
 """Nanoseconds within which the first record of a run follows its entry in the index."""

@@ -9,6 +9,7 @@ from itertools import islice
 from surehold.core.records import Header, Lease, Record, medium_name, released
 from surehold.errors import ConflictError, CorruptError, StorageError, UsageError
 from surehold.storage import shared
+from surehold.storage.abilities import Fact, Inspection
 from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from surehold.storage.objects.appending import Append, drop_records
 from surehold.storage.objects.bucket import Bucket
@@ -190,7 +191,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
     def check_medium(self, *, repair: bool) -> list[str]:
         return check_index(self._bucket, self._logs, self._index, repair=repair)
 
-    def diagnose(self) -> list[shared.Fact]:
+    def diagnose(self) -> list[Fact]:
         return self._bucket.once(lambda: diagnose(self._bucket))
 
     def known_runs(self) -> list[str]:
@@ -200,7 +201,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
     def lost_runs(self) -> list[str]:
         return lost_runs(self._bucket, self._logs, self._index)
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         self._bucket.check_open()
         found = inspect_run(self._bucket, run_id)[0]
         if found is None and self._name_of_lost(run_id):

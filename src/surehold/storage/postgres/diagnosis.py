@@ -7,9 +7,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from surehold.storage.base import Fact
 from surehold.storage.postgres.schema import VERSION, missing_indexes, version_of
 from surehold.storage.postgres.statement import is_direct
-from surehold.storage.shared import Fact, measure
+from surehold.storage.shared import measure
 
 _FULL = 0.9
 """The part of all connections in use from which on it is a problem."""

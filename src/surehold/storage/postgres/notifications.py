@@ -9,10 +9,11 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from surehold.storage.notifications import ChangeListener
 from surehold.storage.postgres.connections import Connections
 from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.statement import is_direct
-from surehold.storage.shared import ChangeListener, to_text
+from surehold.storage.shared import to_text
 
 _SLICE = 0.5
 _ANNOUNCE_EVERY = 20.0

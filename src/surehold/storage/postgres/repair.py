@@ -13,11 +13,11 @@ import psycopg
 
 from surehold.core.records import Record, gaps_between, open_header
 from surehold.errors import CorruptError, UsageError
+from surehold.storage.base import Inspection
 from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.rows import insert_values, multirange
 from surehold.storage.rows import HIDDEN, record_of
 from surehold.storage.shared import (
-    Inspection,
     check_head,
     checked_run,
     first_head,

@@ -17,7 +17,9 @@ from surehold.core.records import Header, Lease, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.lazy import extra
 from surehold.storage import shared
+from surehold.storage.abilities import Fact, Inspection
 from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
+from surehold.storage.notifications import Listening
 from surehold.storage.postgres.appends import AppendCall, append_call, is_one
 from surehold.storage.postgres.connections import Connections
 from surehold.storage.postgres.diagnosis import diagnose
@@ -46,9 +48,7 @@ _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
 """Epoch, owner, end and token of a lease, and the time of the database."""
 
 
-class PostgresStorage(
-    shared.SwappedLeases[_LeaseRow], shared.QueueSlots, shared.Listening, Storage
-):
+class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listening, Storage):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
     The schema is created if it is missing, and one of an older Surehold is upgraded; without
@@ -190,7 +190,7 @@ class PostgresStorage(
             self._db.run(partial(create_index, schema=self._schema, name=name))
         return [f"index {name} is missing" for name in lacking]
 
-    def diagnose(self) -> list[shared.Fact]:
+    def diagnose(self) -> list[Fact]:
         return self._db.run_once(partial(diagnose, schema=self._schema))
 
     def known_runs(self) -> list[str]:
@@ -200,7 +200,7 @@ class PostgresStorage(
     def lost_runs(self) -> list[str]:
         return list(self._db.run(partial(lost_runs, sql=self._sql)))
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         return self._db.run(partial(inspect_run, sql=self._sql, run_id=run_id))
 
     def rewrite(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from surehold.storage.base import Fact
 from surehold.storage.redis.connections import ServerConnections
 from surehold.storage.redis.durability import Facts, decide
-from surehold.storage.shared import Fact, measure
+from surehold.storage.shared import measure
 
 _FULL = 0.9
 """The part of the memory in use from which on it is a problem."""

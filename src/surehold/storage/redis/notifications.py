@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from surehold.storage.notifications import ChangeListener
 from surehold.storage.redis.connections import ServerConnections
-from surehold.storage.shared import ChangeListener, to_text
+from surehold.storage.shared import to_text
 
 _SLICE = 0.5
 

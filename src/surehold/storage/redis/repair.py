@@ -9,13 +9,13 @@ from collections.abc import Collection, Sequence
 
 from surehold.core.records import Record
 from surehold.errors import CorruptError, UsageError
+from surehold.storage.base import Inspection
 from surehold.storage.redis.connections import ServerConnections
 from surehold.storage.redis.indexes import Indexes
 from surehold.storage.redis.keys import KeyNames, member_of
 from surehold.storage.redis.rows import record_at, rewrite_values
 from surehold.storage.redis.scripts import EXPECTED, REWRITE
 from surehold.storage.shared import (
-    Inspection,
     check_head,
     checked_run,
     first_head,

@@ -16,7 +16,9 @@ from surehold.core.policy import QueueEntry, change_of
 from surehold.core.records import Header, Lease, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.storage import shared
+from surehold.storage.abilities import Fact, Inspection
 from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
+from surehold.storage.notifications import Listening
 from surehold.storage.queueing import check_queues
 from surehold.storage.redis.connections import ServerConnections
 from surehold.storage.redis.diagnosis import diagnose
@@ -69,9 +71,7 @@ _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
 
-class RedisStorage(
-    shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, shared.Listening, Storage
-):
+class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Listening, Storage):
     """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
 
     An append returns when the server has it on disk: a server whose settings would lose it is
@@ -232,7 +232,7 @@ class RedisStorage(
     def check_medium(self, *, repair: bool) -> list[str]:
         return (rebuild_indexes if repair else check_indexes)(self._db, self._keys, self._indexes)
 
-    def diagnose(self) -> list[shared.Fact]:
+    def diagnose(self) -> list[Fact]:
         return self._db.run_once(
             lambda: diagnose(self._db, self._read_facts(), replicas=self._db.awaited.replicas)
         )
@@ -243,7 +243,7 @@ class RedisStorage(
     def lost_runs(self) -> list[str]:
         return lost_runs(self._db, self._keys, together=self._indexes.together)
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         return inspect_run(self._db, self._keys, run_id, together=self._indexes.together)
 
     def rewrite(

@@ -30,7 +30,7 @@ from surehold.storage.replicated.copies import (
     repairable,
     visible,
 )
-from surehold.storage.replicated.retries import Retry, retried, within
+from surehold.storage.retries import Retry, retried, within
 
 logger = logging.getLogger("surehold.storage")
 

@@ -37,7 +37,7 @@ from surehold.storage.replicated.breaker import Breaker, BreakerRules
 from surehold.storage.replicated.copies import head_of, repairable
 from surehold.storage.replicated.reads import Reads, check_whole
 from surehold.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
-from surehold.storage.replicated.retries import Retry
+from surehold.storage.retries import Retry
 
 T = TypeVar("T")
 

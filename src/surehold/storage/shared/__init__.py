@@ -4,8 +4,8 @@
 `Head` with `first_head`, `after_append`, `after_removal` and `rebuilt_head` account for a head
 entry, which `run_info` shows to callers; `LeaseSlots` makes the `Leasing` ability of one atomic
 read-modify-write; `facets_of` and `facets_in` say by which facets a record is found and which a
-query asks for; `paged` turns a function that fetches a page into an iterator; `Repairable`,
-`Inspection`, `checked_run` and `check_head` are repair. SQL, files and locks do not belong here:
+query asks for; `paged` turns a function that fetches a page into an iterator; `RunWatch` waits for
+changes; `checked_run` and `check_head` are of repair. SQL, files and locks do not belong here:
 what SQL media share is in `storage.rows`.
 """
 

@@ -8,8 +8,6 @@ from surehold.storage.shared.damage import misplaced as misplaced
 from surehold.storage.shared.damage import missing as missing
 from surehold.storage.shared.damage import passed_over as passed_over
 from surehold.storage.shared.damage import run_missing as run_missing
-from surehold.storage.shared.diagnosis import Diagnosable as Diagnosable
-from surehold.storage.shared.diagnosis import Fact as Fact
 from surehold.storage.shared.diagnosis import measure as measure
 from surehold.storage.shared.facets import COMMON_KIND as COMMON_KIND
 from surehold.storage.shared.facets import Facet as Facet
@@ -33,8 +31,6 @@ from surehold.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueT
 from surehold.storage.shared.queue_slots import QueueSlots as QueueSlots
 from surehold.storage.shared.queue_slots import QueueTable as QueueTable
 from surehold.storage.shared.queue_slots import apply_change as apply_change
-from surehold.storage.shared.repair import Inspection as Inspection
-from surehold.storage.shared.repair import Repairable as Repairable
 from surehold.storage.shared.repair import check_head as check_head
 from surehold.storage.shared.repair import checked_run as checked_run
 from surehold.storage.shared.repair import inspect_missing as inspect_missing
@@ -43,7 +39,4 @@ from surehold.storage.shared.repair import unlisted as unlisted
 from surehold.storage.shared.stored_text import run_number as run_number
 from surehold.storage.shared.stored_text import to_bytes as to_bytes
 from surehold.storage.shared.stored_text import to_text as to_text
-from surehold.storage.shared.watching import ChangeListener as ChangeListener
-from surehold.storage.shared.watching import Listening as Listening
 from surehold.storage.shared.watching import RunWatch as RunWatch
-from surehold.storage.shared.watching import Subscription as Subscription

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
-import msgspec
+from surehold.storage.abilities import Fact
 
 _LOOKS = 7
 _CLOCKS_AGREE = 5.0
 """Seconds that clocks may differ without a warning."""
-
-
-class Fact(msgspec.Struct, frozen=True):
-    """A diagnostic: a value, and a problem if there is one."""
-
-    name: str
-    value: str
-    problem: str = ""
-    hint: str = ""
-    """The command or the setting that removes the problem."""
-
-
-@runtime_checkable
-class Diagnosable(Protocol):
-    """A storage that can report on the server behind it."""
-
-    def diagnose(self) -> list[Fact]:
-        """Ask the server for version, durability, clock and rights, changing nothing."""
 
 
 def measure(server_time: Callable[[], float]) -> list[Fact]:

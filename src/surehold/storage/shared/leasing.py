@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from surehold.core.records import Lease, Owner, check_run_id, released, renewed, taken
 from surehold.errors import StorageUnavailableError
+from surehold.storage.base import Storage, TakenRun, take_and_look
 from surehold.storage.process import owner_is_dead
-
-if TYPE_CHECKING:
-    from surehold.storage.base import TakenRun
 
 R = TypeVar("R")
 
@@ -58,8 +56,6 @@ class LeaseSlots(ABC):
     def take_run(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
     ) -> TakenRun:
-        from surehold.storage.base import Storage, take_and_look
-
         assert isinstance(self, Storage)
         return take_and_look(self, run_id, owner, now=now, ttl=ttl, above=above)
 

@@ -27,10 +27,10 @@ from surehold.core.records import (
     open_record,
 )
 from surehold.errors import CorruptError, StorageUnavailableError
-from surehold.storage.base import Batch, Lease, RunQuery
+from surehold.storage.base import Batch, Inspection, Lease, RunQuery
 from surehold.storage.io import write_file
 from surehold.storage.rows import HIDDEN, NOTE, record_keys, record_of, state_of
-from surehold.storage.shared import Head, Inspection, first_head, moment, rebuilt_head
+from surehold.storage.shared import Head, first_head, moment, rebuilt_head
 from surehold.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
 from surehold.storage.sqlite.rows import lease_of, one, rows
 from surehold.storage.sqlite.writes import insert_record, put_head

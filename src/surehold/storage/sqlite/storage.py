@@ -15,6 +15,7 @@ from surehold.core.policy import QueueEntry
 from surehold.core.records import Header, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage import shared
+from surehold.storage.abilities import Inspection
 from surehold.storage.base import (
     Batch,
     Lease,
@@ -334,7 +335,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         with self._pool.snapshot() as db:
             return list(lost_runs(db))
 
-    def inspect(self, run_id: str) -> shared.Inspection | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         from surehold.storage.sqlite.repair import inspect_run, lost_runs
 
         with self._pool.snapshot() as db:

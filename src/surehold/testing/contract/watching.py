@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from surehold.storage.base import RunWatch, Storage, Watching
+from surehold.storage.base import Storage, Watching
+from surehold.storage.shared import RunWatch
 from surehold.testing.contract.medium import Medium
 from surehold.testing.journal import JournalWriter
 

@@ -14,7 +14,8 @@ import msgspec
 
 from surehold.errors import UsageError
 from surehold.storage.addresses import StorageURL, place_of
-from surehold.storage.base import RunQuery, Storage, open_storage
+from surehold.storage.base import RunQuery, Storage
+from surehold.storage.registry import open_storage
 
 _PREFIX = ".surehold-validation-"
 

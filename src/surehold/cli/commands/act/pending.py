@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import effect_choices, pending_in
 from surehold.engine.runs import Waiting
-from surehold.storage.base import RunWatch
+from surehold.storage.shared import RunWatch
 from surehold.views.waiting import Pending
 
 _EVERY = 0.25

@@ -7,7 +7,7 @@ from typing import Annotated
 from surehold.cli import framework as ui
 from surehold.errors import SchemaError, UsageError
 from surehold.storage.addresses import StorageURL, has_scheme
-from surehold.storage.base import open_storage
+from surehold.storage.registry import open_storage
 
 _UPGRADABLE = ("postgres", "postgresql")
 

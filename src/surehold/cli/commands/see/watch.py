@@ -10,7 +10,8 @@ from surehold.cli.commands.see.log import moment_cells
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import UNDER_WAY, status_of_run
 from surehold.errors import NotFoundError
-from surehold.storage.base import RecordQuery, RunInfo, RunWatch
+from surehold.storage.base import RecordQuery, RunInfo
+from surehold.storage.shared import RunWatch
 from surehold.views.timeline import Checkpoint, TimelineEntry, checkpoint_of, entries_from, timeline
 from surehold.views.waiting import how_to_resume
 

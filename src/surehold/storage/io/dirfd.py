@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from surehold.errors import StorageError, StorageFullError, StorageUnavailableError
-from surehold.storage.replicated import TRANSIENT, Retry, retried
+from surehold.storage.retries import TRANSIENT, Retry, retried
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
