@@ -30,7 +30,7 @@ from surehold import (
     StateManager,
     effect,
 )
-from surehold.doors.graph.progress import read_progress
+from surehold.doors.resume import read_progress
 from surehold.errors import ConflictError
 from surehold.storage.base import Batch
 

@@ -1,4 +1,4 @@
-"""Abilities that a storage may have beside the port: to be diagnosed, to be repaired."""
+"""Abilities that a storage may have: to be diagnosed, to be repaired."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from surehold import (
     process_conditional,
     process_parallel,
 )
-from surehold.doors.graph.progress import read_progress
+from surehold.doors.resume import read_progress
 from surehold.errors import RunError, ShapeError, StepError, UsageError
 
 

@@ -22,7 +22,7 @@ from surehold import (
     migrations,
     register_checkpoint_store,
 )
-from surehold.doors.graph.progress import read_progress
+from surehold.doors.resume.progress import read_progress
 from surehold.errors import (
     BudgetError,
     CorruptError,

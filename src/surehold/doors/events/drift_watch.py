@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from surehold.core.policy import (
     Detector,
@@ -26,17 +26,39 @@ from surehold.doors.events.drift_history import (
     step_detectors,
     values_of,
 )
-from surehold.doors.events.observers import Event
-from surehold.doors.graph import Loop, StateGraph
+from surehold.doors.events.observers import Event, Observer
 from surehold.doors.result import GraphResult
 from surehold.doors.resume import rewind_run
 from surehold.engine.journal import CheckpointMetadata
 from surehold.engine.managers import AsyncCheckpointManager
+from surehold.engine.runs import StopRequests
 from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, DriftError, StepError, UsageError
 
 logger = logging.getLogger("surehold.drift")
 T = TypeVar("T")
+
+
+@runtime_checkable
+class _Steps(Protocol):
+    """A loop over the steps of a graph."""
+
+    state: State
+    stop: StopRequests
+
+
+class WatchedGraph(Protocol):
+    """A graph as a watch executes it: `StateGraph`."""
+
+    @property
+    def observers(self) -> Sequence[Observer]: ...
+    @property
+    def manager(self) -> AsyncCheckpointManager: ...
+    async def execute(self, state: State, /) -> State: ...
+    async def resume(self, run_id: str, /, *, checkpoint_id: str | None = None) -> GraphResult: ...
+    async def resume_state(
+        self, run_id: str, /, *, secrets: Any = ..., checkpoint_id: str | None = None
+    ) -> State: ...
 
 
 class DriftWatch:
@@ -58,7 +80,7 @@ class DriftWatch:
     tool), a `DriftError` is raised instead.
 
     >>> import asyncio
-    >>> from surehold import CheckpointConfig, GraphConfig
+    >>> from surehold import CheckpointConfig, GraphConfig, StateGraph
     >>> watch = DriftWatch(policy="stop", progress=lambda state: state["pages"])
     >>> graph = StateGraph(GraphConfig(observer=watch, checkpoint=CheckpointConfig(interval=1)))
     >>> graph.add_node("read", lambda state: {"tries": state["tries"] + 1})
@@ -132,7 +154,7 @@ class DriftWatch:
     def _step(self, run_id: str, facts: Mapping[str, Any]) -> None:
         here = CURRENT_STEP.get()
         loop = here.outer if here is not None else None
-        if here is None or not isinstance(loop, Loop):
+        if here is None or not isinstance(loop, _Steps):
             return
         watched = self._watched(run_id)
         failed = facts["error"] is not None
@@ -180,20 +202,20 @@ class DriftWatch:
 
     # Acting
 
-    async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
+    async def execute(self, graph: WatchedGraph, state: State | Mapping[str, Any]) -> State:
         """``graph.execute(state)`` with the policy applied; it must observe the graph."""
         made = state if isinstance(state, State) else State.new(state)
         go_back = partial(graph.resume_state, made.run_id, secrets=made.secrets)
         return await self._guarded(graph, partial(graph.execute, made), go_back)
 
-    async def resume(self, graph: StateGraph, run_id: str) -> GraphResult:
+    async def resume(self, graph: WatchedGraph, run_id: str) -> GraphResult:
         """``graph.resume(run_id)`` with the policy applied."""
         go_back = partial(graph.resume, run_id)
         return await self._guarded(graph, go_back, go_back)
 
     async def _guarded(
         self,
-        graph: StateGraph,
+        graph: WatchedGraph,
         start: Callable[[], Awaitable[T]],
         go_back: Callable[..., Awaitable[T]],
     ) -> T:

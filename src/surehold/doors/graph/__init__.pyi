@@ -1,7 +1,5 @@
 from surehold.doors.graph.chain import process_chain as process_chain
 from surehold.doors.graph.compiled import Plan as Plan
-from surehold.doors.graph.compiled import Shape as Shape
-from surehold.doors.graph.compiled import difference as difference
 from surehold.doors.graph.conditional import process_conditional as process_conditional
 from surehold.doors.graph.config import CheckpointConfig as CheckpointConfig
 from surehold.doors.graph.config import GraphConfig as GraphConfig
@@ -17,9 +15,5 @@ from surehold.doors.graph.nodes import ChainNode as ChainNode
 from surehold.doors.graph.nodes import ConditionalNode as ConditionalNode
 from surehold.doors.graph.nodes import ParallelNode as ParallelNode
 from surehold.doors.graph.parallel import process_parallel as process_parallel
-from surehold.doors.graph.progress import Now as Now
-from surehold.doors.graph.progress import Progress as Progress
-from surehold.doors.graph.progress import read_progress as read_progress
-from surehold.doors.graph.progress import write_progress as write_progress
 from surehold.doors.graph.runner import NOTHING as NOTHING
 from surehold.doors.graph.runner import answers_by_id as answers_by_id

@@ -20,7 +20,7 @@ from surehold.core.records import Door, DoorKind
 from surehold.core.state import State
 from surehold.doors.checks import check_listener, is_async
 from surehold.doors.events import Event, EventStream, Observer, resolve_observers
-from surehold.doors.graph.compiled import Plan, Shape, problems
+from surehold.doors.graph.compiled import Plan, problems
 from surehold.doors.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from surehold.doors.graph.edges import Edge, Predicate
 from surehold.doors.graph.mermaid import draw
@@ -32,6 +32,7 @@ from surehold.doors.resume import (
     Parting,
     ResumePlan,
     RunHere,
+    Shape,
     check_begun_by,
     check_input,
     entry_point_of,

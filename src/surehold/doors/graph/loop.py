@@ -34,8 +34,8 @@ from surehold.doors.graph.node_result import (
     waiting_facts,
     waiting_signal,
 )
-from surehold.doors.graph.progress import Now, Progress, write_progress
 from surehold.doors.result import Spent, spent_on
+from surehold.doors.resume import Now, Progress, write_progress
 from surehold.engine.journal import Note
 from surehold.engine.runs import (
     Effect,

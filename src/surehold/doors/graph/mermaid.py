@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from surehold.doors.graph.compiled import Shape
 from surehold.doors.graph.edges import Edge, describe
-from surehold.doors.graph.progress import Progress, read_progress
-from surehold.doors.resume import find_run, find_target
+from surehold.doors.resume import Progress, Shape, find_run, find_target, read_progress
 from surehold.engine.journal import Reader
 
 

@@ -15,19 +15,24 @@ from surehold.core.policy import Triggers
 from surehold.core.records import Header
 from surehold.core.state import Lineage, State, migrations
 from surehold.doors.events import Observer, emitter
-from surehold.doors.graph.compiled import Plan, difference
+from surehold.doors.graph.compiled import Plan
 from surehold.doors.graph.config import CheckpointConfig
 from surehold.doors.graph.loop import Loop
-from surehold.doors.graph.progress import Now, Progress, read_progress, spent_until, write_progress
 from surehold.doors.result import Spent, spent_before, spent_on
 from surehold.doors.resume import (
+    Now,
+    Progress,
     Target,
     across_branches,
     check_input,
+    difference,
     done_for_good,
     find_run,
     find_target,
     of_the_run,
+    read_progress,
+    spent_until,
+    write_progress,
 )
 from surehold.engine.journal import CheckpointDraft, Loaded, Note
 from surehold.engine.managers import AsyncCheckpointManager

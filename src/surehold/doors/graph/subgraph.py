@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surehold.core.state import Lineage, State
 from surehold.doors.events import emitter
 from surehold.doors.graph.loop import Loop
-from surehold.doors.graph.progress import Progress, read_progress
+from surehold.doors.resume import Progress, read_progress
 from surehold.engine.runs.positions import CURRENT_STEP, Emit, StepContext
 
 if TYPE_CHECKING:

@@ -18,6 +18,13 @@ from surehold.doors.resume.given_input import check_input as check_input
 from surehold.doors.resume.inside import TOOL_FAILED_NAME as TOOL_FAILED_NAME
 from surehold.doors.resume.inside import RunHere as RunHere
 from surehold.doors.resume.inside import run_inside as run_inside
+from surehold.doors.resume.progress import Now as Now
+from surehold.doors.resume.progress import Progress as Progress
+from surehold.doors.resume.progress import Shape as Shape
+from surehold.doors.resume.progress import difference as difference
+from surehold.doors.resume.progress import read_progress as read_progress
+from surehold.doors.resume.progress import spent_until as spent_until
+from surehold.doors.resume.progress import write_progress as write_progress
 from surehold.doors.resume.rewind import across_branches as across_branches
 from surehold.doors.resume.rewind import done_for_good as done_for_good
 from surehold.doors.resume.rewind import of_the_run as of_the_run

@@ -6,12 +6,13 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 import msgspec
 
 from surehold.core.records import Header
-from surehold.doors.graph import Plan, Progress, difference, read_progress
 from surehold.doors.result import Spent, spent_on
+from surehold.doors.resume.progress import Progress, Shape, difference, read_progress
 from surehold.doors.resume.target import find_run, find_target
 from surehold.engine.journal import Loaded, Note, Reader
 from surehold.engine.runs import (
@@ -138,7 +139,18 @@ IN_DOUBT = {
 """Handling of an effect in doubt, by policy: in the conditional and the present tense."""
 
 
-def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
+class Shaped(Protocol):
+    """A graph's plan, as far as it must fit the run."""
+
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+
+
+def explain(reader: Reader, plan: Shaped | None, run_id: str) -> ResumePlan:
     """Explain the resume of a run; see `StateGraph.explain_resume`.
 
     Without *plan* the shape of the graph is not compared.
@@ -247,7 +259,7 @@ def _inside(reader: Reader, run: RunInfo, newest: Header, progress: Progress) ->
     return told
 
 
-def _problem(reader: Reader, plan: Plan | None, newest: Header, progress: Progress) -> str:
+def _problem(reader: Reader, plan: Shaped | None, newest: Header, progress: Progress) -> str:
     if newest.status == "completed":
         return ""
     try:

@@ -11,7 +11,7 @@ import msgspec
 from surehold.core.records import Header
 from surehold.core.state import State, read_metadata
 from surehold.core.values import Nature
-from surehold.doors.graph import Now, read_progress, write_progress
+from surehold.doors.resume.progress import Now, read_progress, write_progress
 from surehold.doors.resume.target import find_run, find_target
 from surehold.engine.journal import (
     Change,

@@ -16,13 +16,13 @@ import msgspec
 from surehold.core.records import Door, Header
 from surehold.core.state import State
 from surehold.core.values import Usage
-from surehold.doors.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
 from surehold.doors.result import spent_before
 from surehold.doors.resume.inside import TOOL_FAILED, run_inside
+from surehold.doors.resume.progress import Now, Progress, read_progress, write_progress
 from surehold.doors.resume.target import find_target
 from surehold.engine.journal import Note, Reader
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import Effect, OpenRun, branch_note, draft_of_state
+from surehold.engine.runs import LEASE_SECONDS, Effect, OpenRun, branch_note, draft_of_state
 from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
 
@@ -42,7 +42,7 @@ async def rewind_run(
     safe to repeat, nothing is changed, and the error that *refuse* makes of their ids is raised.
     Effects in doubt stay in doubt.
     """
-    held = OpenRun(run_id, None, manager, CheckpointConfig().lease_seconds)
+    held = OpenRun(run_id, None, manager, LEASE_SECONDS)
     await held.awaited.open()
     try:
         found = await asyncio.to_thread(_found, held, checkpoint_id)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from surehold.storage.io import sync
+from surehold.storage.io.dirfd import sync
 from surehold.storage.retries import CallProgress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

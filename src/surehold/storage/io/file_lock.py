@@ -15,7 +15,7 @@ import msgspec
 from surehold.core.records import Owner
 from surehold.errors import StorageUnavailableError, UsageError
 from surehold.forks import register_at_fork
-from surehold.storage.io import os_errors, read_at, write_at
+from surehold.storage.io.dirfd import os_errors, read_at, write_at
 from surehold.storage.process import this_process
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.1

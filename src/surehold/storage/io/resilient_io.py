@@ -33,8 +33,8 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar, overload
 import msgspec
 
 from surehold.errors import DecodeError, EncodeError, NotFoundError, StorageError
-from surehold.storage.io import os_errors, sync, write_at
 from surehold.storage.io.atomic_files import replacing
+from surehold.storage.io.dirfd import os_errors, sync, write_at
 from surehold.storage.io.file_lock import file_lock
 from surehold.storage.retries import CallProgress, Retry, is_transient, retried, within
 

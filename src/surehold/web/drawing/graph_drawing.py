@@ -13,7 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from surehold.core.records import Header
-from surehold.doors.graph import Shape, read_progress
+from surehold.doors.resume import Shape, read_progress
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery

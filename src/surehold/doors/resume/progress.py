@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from surehold.doors.graph.compiled import Shape
+from surehold.core.records import digest_of
 from surehold.doors.result import Spent
 from surehold.engine.journal import Loaded
 from surehold.errors import ShapeError
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Nodes and edges by name, without the functions."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[tuple[str, str, str], ...]
+    """Source, target and name, in the order in which edges are tried."""
+    entry: str
+    exits: tuple[str, ...]
+    nested: dict[str, str] = {}
+    """Digests of the graphs that are nodes."""
+
+    def digest(self) -> str:
+        """A short text that identifies this shape."""
+        return digest_of(msgspec.json.encode(self, order="deterministic"))
 
 
 class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -76,3 +94,42 @@ def read_progress(loaded: Loaded) -> Progress:
         )
     tree = {**extra["now"], "path": extra["path"], "shape": extra.get("shape")}
     return msgspec.convert(tree, Progress)
+
+
+def difference(then: Shape | None, now: Shape, run_id: str) -> ShapeError:
+    """The error for a run begun with another graph; names the nodes and edges."""
+    old = then or Shape((), (), "", ())
+    facts: dict[str, list[Any]] = {
+        "removed_nodes": [node for node in old.nodes if node not in now.nodes],
+        "added_nodes": [node for node in now.nodes if node not in old.nodes],
+        "removed_edges": [edge for edge in old.edges if edge not in now.edges],
+        "added_edges": [edge for edge in now.edges if edge not in old.edges],
+        "changed_nested": [
+            node
+            for node in {**old.nested, **now.nested}
+            if old.nested.get(node) != now.nested.get(node)
+        ],
+    }
+    said = [
+        f"{what.replace('_', ' ')}: {', '.join(_shown(one) for one in which)}"
+        for what, which in facts.items()
+        if which
+    ]
+    if old.entry != now.entry:
+        said.append(f"entry point {now.entry}, was {old.entry}")
+    if set(old.exits) != set(now.exits):
+        said.append(f"exit points {', '.join(now.exits)}, were {', '.join(old.exits)}")
+    return ShapeError(
+        f"run {run_id!r} was begun with another graph ({'; '.join(said) or 'another order'})",
+        hint="give resume(..., force=True) if that does no harm, or raise the graph's version"
+        " and register a migration",
+        run_id=run_id,
+        **facts,
+    )
+
+
+def _shown(one: object) -> str:
+    if isinstance(one, tuple):
+        source, target, name = one
+        return f"{source} -> {target}" + (f" ({name})" if name else "")
+    return str(one)
