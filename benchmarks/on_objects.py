@@ -67,7 +67,7 @@ def _use(environment: dict[str, str]) -> None:
 
 
 def _open(bucket: str, prefix: str) -> Storage:
-    from surehold.storage.objects import ObjectStorage
+    from surehold.storage.cloud import ObjectStorage
 
     return ObjectStorage(f"s3://{bucket}/{prefix}")
 

@@ -103,7 +103,7 @@ def _redis(server: Redis | RedisCluster, path: Path) -> Storage:
 
 
 def _objects(server: SeaweedFS | Azurite | FakeGoogle, address: str, path: Path) -> Storage:
-    from surehold.storage.objects import ObjectStorage
+    from surehold.storage.cloud import ObjectStorage
 
     os.environ.update(server.environment())
     return ObjectStorage(f"{address}/{_name_of(path)}")

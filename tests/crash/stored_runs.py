@@ -17,7 +17,7 @@ from tests.servers import SeaweedFS, postgres, seaweedfs, valkey
 
 from surehold import CheckpointManager, FilesystemStorage, State
 from surehold.storage.base import RecordQuery
-from surehold.storage.objects import ObjectStorage
+from surehold.storage.cloud import ObjectStorage
 from surehold.storage.objects.log_view import entry_key
 from surehold.storage.sqlite.page_checksums import checked_pages
 

@@ -25,7 +25,8 @@ from tests.servers import Cosmos, azurite, cosmos, fake_google, node_modules, se
 
 from surehold import CheckpointManager, errors
 from surehold.storage.base import Leasing, Owner, Storage
-from surehold.storage.objects import BucketStorage, ObjectStorage
+from surehold.storage.cloud import ObjectStorage
+from surehold.storage.objects import BucketStorage
 from surehold.storage.registry import open_storage
 from surehold.testing import JournalWriter, StorageContract
 from surehold.testing.contract.racing import race_in_processes

@@ -307,7 +307,7 @@ def _open_redis(url: StorageURL) -> Storage:
 
 def _open_objects(url: StorageURL) -> Storage:
     url.check_options("endpoint", "region", "compress", "timeout", "patience")
-    from surehold.storage.objects import ObjectStorage
+    from surehold.storage.cloud import ObjectStorage
 
     return ObjectStorage(
         f"{url.scheme}://{url.host or ''}{url.path}",

@@ -18,7 +18,8 @@ from tests.servers import SeaweedFS, seaweedfs
 
 from surehold import CheckpointManager, Rules, State, errors
 from surehold.storage.base import Owner, RecordQuery, RunQuery, Storage
-from surehold.storage.objects import ObjectStorage, packs, run_log
+from surehold.storage.cloud import ObjectStorage
+from surehold.storage.objects import packs, run_log
 from surehold.storage.objects.bucket import ListedObject
 from surehold.storage.objects.run_names import RunTip
 from surehold.storage.registry import open_storage

@@ -14,7 +14,8 @@ from tests.fake_objects import FakeObjects
 
 from surehold import CheckpointManager, MemoryStorage, State, errors
 from surehold.storage.base import RecordQuery, RunQuery, Storage
-from surehold.storage.objects import ObjectStorage, packs
+from surehold.storage.cloud import ObjectStorage
+from surehold.storage.objects import packs
 from surehold.storage.objects.bucket import ListedObject
 from surehold.storage.objects.segments import PackRef
 from surehold.testing import JournalWriter

@@ -12,8 +12,7 @@ from typing import Any
 from surehold.errors import StorageError, StorageFullError, StorageUnavailableError, UsageError
 from surehold.lazy import extra
 from surehold.storage.addresses import mask_url
-from surehold.storage.objects.bucket import Bucket, ListedObject, StoredObject
-from surehold.storage.objects.storage import BucketStorage
+from surehold.storage.objects import Bucket, BucketStorage, ListedObject, StoredObject
 
 with extra("objects", "object stores need the package obstore"):
     import obstore
