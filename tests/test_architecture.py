@@ -235,6 +235,15 @@ def test_a_room_is_entered_only_through_what_its_init_offers() -> None:
     assert wrong == []
 
 
+def test_a_module_imports_its_neighbours_and_not_its_own_room() -> None:
+    wrong = [
+        f"{importer} imports {name} from {imported}"
+        for importer, imported, name in our_imports()
+        if name and room_of(importer.partition(":")[0]) == imported
+    ]
+    assert wrong == []
+
+
 def test_a_room_offers_only_names_that_no_module_of_it_has() -> None:
     """A module hides an offered name of the same spelling as soon as it is imported."""
     clashes = [

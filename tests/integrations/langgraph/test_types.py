@@ -118,7 +118,7 @@ with SureholdSaver({address!r}) as saver:
 
 NOT_FOR_READING = (
     *("engine.runs.effect_log", "engine.hooks.events", "engine.transfer.runs"),
-    *("engine.crypto.rotation", "engine.journal.changes", "engine.commit.save"),
+    *("engine.commit.rotation", "engine.journal.changes", "engine.commit.save"),
     *("engine.repair.verification", "core.policy.redaction", "core.policy.retention"),
     *("core.policy.rules", "core.state.agent_state", "integrations.langgraph.upkeep"),
 )

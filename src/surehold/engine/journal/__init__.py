@@ -5,6 +5,37 @@ Storage calls belong to `engine.commit`, policy to `core.policy`.
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.engine.journal import changes as changes
+from surehold.engine.journal.append import Journal as Journal
+from surehold.engine.journal.append import Sent as Sent
+from surehold.engine.journal.append import checkpoint_body as checkpoint_body
+from surehold.engine.journal.append import commit as commit
+from surehold.engine.journal.body import Body as Body
+from surehold.engine.journal.body import read_body as read_body
+from surehold.engine.journal.body import read_written as read_written
+from surehold.engine.journal.changes import Change as Change
+from surehold.engine.journal.changes import CheckpointMetadata as CheckpointMetadata
+from surehold.engine.journal.changes import HistoryEntry as HistoryEntry
+from surehold.engine.journal.changes import blame as blame
+from surehold.engine.journal.changes import changes_between as changes_between
+from surehold.engine.journal.changes import changes_in as changes_in
+from surehold.engine.journal.changes import facts_of as facts_of
+from surehold.engine.journal.changes import metadata_of as metadata_of
+from surehold.engine.journal.delta_base import Cursor as Cursor
+from surehold.engine.journal.delta_base import DeltaBase as DeltaBase
+from surehold.engine.journal.delta_base import delta_base_of as delta_base_of
+from surehold.engine.journal.draft import CheckpointDraft as CheckpointDraft
+from surehold.engine.journal.draft import Saveable as Saveable
+from surehold.engine.journal.draft import draft_of as draft_of
+from surehold.engine.journal.draft import place_of as place_of
+from surehold.engine.journal.draft import saved as saved
+from surehold.engine.journal.draft import state_of as state_of
+from surehold.engine.journal.draft import texts_of as texts_of
+from surehold.engine.journal.reader import Loaded as Loaded
+from surehold.engine.journal.reader import Reader as Reader
+from surehold.engine.journal.reader import Tail as Tail
+from surehold.engine.journal.reader import no_run as no_run
+from surehold.engine.journal.redacting import Redacting as Redacting
+from surehold.engine.journal.requests import Note as Note
+from surehold.engine.journal.requests import Outcome as Outcome
+from surehold.engine.journal.requests import Request as Request

@@ -22,7 +22,9 @@ from surehold.core.values import (
     pointer,
     touches,
 )
-from surehold.engine.journal import Body, Loaded, Reader, Saveable, read_body, read_written
+from surehold.engine.journal.body import Body, read_body, read_written
+from surehold.engine.journal.draft import Saveable
+from surehold.engine.journal.reader import Loaded, Reader
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo
 

@@ -14,7 +14,7 @@ from surehold.core.closing import Closing
 from surehold.core.records import Header
 from surehold.core.state import Saver, register_saver
 from surehold.engine import commit as operations
-from surehold.engine import crypto, transfer
+from surehold.engine import transfer
 from surehold.engine.commit import Commit, Fire, Pause, Step, Steps, Work
 from surehold.engine.journal import CheckpointDraft, Loaded, Note, Saveable
 from surehold.engine.managers.setup import Manager
@@ -319,7 +319,7 @@ class CheckpointManager(Manager, Closing):
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
         processes that hold a run continue it.
         """
-        return self.perform(crypto.rotation.rotate_keys(self.face, name_or_run_id))
+        return self.perform(operations.rotation.rotate_keys(self.face, name_or_run_id))
 
     def encrypt_runs(
         self,
@@ -339,7 +339,7 @@ class CheckpointManager(Manager, Closing):
 
         Returns False if that was done before. A process that has the run open still knows the key.
         """
-        return self.perform(crypto.rotation.shred_run(self.face, run_id))
+        return self.perform(operations.rotation.shred_run(self.face, run_id))
 
     def close(self) -> None:
         """Close the storage, if it was opened by this manager."""

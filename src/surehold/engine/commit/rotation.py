@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from surehold.core.records import Record, check_run_id
-from surehold.engine.commit import Commit, Steps, Work
-from surehold.engine.crypto.sealer import SHREDDED, Keys, key_notes, read_note, shredding
+from surehold.engine.commit.steps import Commit, Steps, Work
+from surehold.engine.crypto import SHREDDED, Keys, key_notes, read_note, shredding
 from surehold.engine.journal import Note, Outcome, Request, no_run
 from surehold.errors import ConflictError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Face
+    from surehold.engine.commit.face import Face
 
 _TRIES = 16
 
