@@ -18,7 +18,9 @@ BROWSER := chromium:chromium
 
 # A worker more than there are processors, because tests also wait for processes and servers.
 PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
-COVERED := core storage engine contract machine
+# The engine and the media that need no server; servers would take most of the time.
+COVERED := core engine storage/sqlite storage/files storage/io \
+	$(foreach medium,sqlite filesystem memory,contract/test_$(medium).py)
 
 # Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,14 +38,14 @@ demo: .venv/ready ## kill a running job half way, start it again, and see it res
 test: .venv/ready system ## run all tests that decide right or wrong
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(TEST)
 
-coverage: .venv/ready ## run the tests of the engine and print their branch coverage
-	@$(BIN)/pytest $(PARALLEL) -m "not figures" --cov --cov-report= $(addprefix tests/,$(COVERED))
+coverage: .venv/ready ## run the tests of core, engine and local storages, and print their branch coverage
+	@$(BIN)/pytest $(PARALLEL) -m "not figures and not untraced" --cov --cov-report= $(addprefix tests/,$(COVERED))
 	@$(BIN)/coverage report
 
-e2e: .venv/ready .venv-browser/ready .venv-engines/ready build/node/ready system ## run the tests on a real model, real engines and in a real browser
-	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines
-	@.venv-engines/bin/pytest tests/e2e/engines
-	@$(MAKE) -s browser
+# Less: make e2e E2E="-m 'not long'"
+e2e: .venv/ready .venv-engines/ready build/node/ready system ## run the tests on real servers, a real model and real engines
+	@$(BIN)/pytest $(PARALLEL) tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines $(E2E) $(TEST)
+	@.venv-engines/bin/pytest -q tests/e2e/engines $(E2E)
 
 browser: .venv-browser/ready web ## run the tests of the page in a real browser
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"

@@ -138,6 +138,7 @@ def server() -> Iterator[ForkServer]:
     made.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("medium", "full"), MEDIA)
 def test_a_kill_at_any_moment_loses_nothing(
     medium: str, full: int, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
@@ -169,6 +170,7 @@ def test_the_managers_do_what_the_model_says(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("contract", "full"),
     [

@@ -128,6 +128,7 @@ def test_an_agent_on_a_real_model_completes_after_three_kills(
     )
 
 
+@pytest.mark.long
 def test_a_fleet_on_a_real_model_completes_after_two_kills(
     spec: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

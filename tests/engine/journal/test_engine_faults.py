@@ -209,6 +209,7 @@ class _Alarm(Exception):
     pass
 
 
+@pytest.mark.untraced
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
 def test_an_exception_from_a_signal_handler_leaves_no_save_waiting_for_ever(
     tmp_path: Path,
