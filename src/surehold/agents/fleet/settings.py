@@ -148,10 +148,10 @@ class ModelSettings(_Section, frozen=True):
 
 
 class Defaults(ModelSettings, frozen=True):
-    """``defaults``: the model of those that name none."""
+    """``defaults``: the model of participants that name no model."""
 
     tool_model: _Text | None = None
-    """The model of those who have tools."""
+    """The model of participants with tools."""
     temperature: _Temperature | None = 0.2
     max_tokens: _Count | None = 4000
     top_p: _Share | None = 1.0

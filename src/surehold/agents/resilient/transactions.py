@@ -77,11 +77,11 @@ class TransactionLog:
         self._end(transaction_id, "success", details)
 
     def failure(self, transaction_id: str, error: BaseException, **details: Any) -> None:
-        """Log its failure: what it changed is still there."""
+        """Log the failure of an operation whose changes are still there."""
         self._end(transaction_id, "failure", details, error)
 
     def rollback(self, transaction_id: str, error: BaseException | None = None) -> None:
-        """Log its failure: what it changed was undone."""
+        """Log the failure of an operation whose changes were undone."""
         self._end(transaction_id, "rollback", {}, error)
 
     def begun(self, operation: str, /, **details: Any) -> tuple[str, Note]:

@@ -44,7 +44,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     policy: RetryPolicy = RetryPolicy()
     """Attempts, time limit and concurrency of its calls."""
     agent: Any = None
-    """The agent that it calls, if it is one."""
+    """The agent that the tool calls, for an agent as a tool."""
 
     @property
     def spec(self) -> ToolSpec:

@@ -38,7 +38,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     """Runs of different keys take turns; limits may be per key."""
     due: float | None = None
-    """Seconds since 1970 before which it does not start."""
+    """The earliest start, in seconds since 1970."""
 
     @classmethod
     def of(cls, header: Header) -> Submission | None:
@@ -62,7 +62,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attempts: int = 5
     """Failures without a new step between them after which a run becomes a dead letter."""
     paused: bool = False
-    """True: nothing of it is started."""
+    """True while the queue is paused: no run of it is started."""
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "key_concurrency", "rate", "attempts"):
@@ -130,7 +130,7 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     queues: list[str]
-    """Those it takes runs from; empty if it did not announce itself."""
+    """The queues it takes runs from; empty if the worker did not announce itself."""
     serves: list[str]
     """The code that it has: ``module:name@version``."""
     concurrency: int

@@ -199,7 +199,7 @@ class Redactor:
         self._weight += len(text) + 50
 
     def kind_of(self, key: object) -> str | None:
-        """As that of the rules, remembered."""
+        """The rules' function of this name, with its results cached."""
         if key not in self._kinds:
             if len(self._kinds) > _REMEMBERED_KEYS:
                 self._kinds = {}

@@ -126,11 +126,11 @@ class Rules:
     keep_tags: Sequence[str] = ()
     """Those with one of these tags; ``"a,b"`` asks for both, ``""`` for none at all."""
     keep_status: Sequence[str] = ()
-    """Those with one of these statuses."""
+    """Checkpoints with one of these statuses."""
     keep_failed: Age | timedelta | str | None = None
     """Those that are failed, or whose run is, up to this age, seen from now."""
     keep_until_released: bool = False
-    """Those that have not been released."""
+    """Checkpoints that have not been released."""
     max_age: Age | timedelta | str | None = None
     """Checkpoints older than this are dropped, whatever the keep rules say."""
     delete_on_success: bool = False

@@ -87,7 +87,7 @@ class AgentState:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The state that *data* describes; *data* itself is left as it is."""
+        """The state that *data* describes; *data* does not change."""
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         values = copy.deepcopy(dict(data))
         extra = {name: values.pop(name) for name in [*values] if name not in known}

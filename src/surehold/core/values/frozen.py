@@ -65,7 +65,7 @@ class FrozenList(list[Any]):
     height: int
     """Number of levels of containers below it."""
     lineage: object
-    """Shared by lists of which one is the beginning of the other."""
+    """Shared by lists where one begins with the other."""
     _claim: list[None]
 
     def __new__(cls, items: Iterable[Any] = ()) -> list[Any]:  # type: ignore[misc]

@@ -27,7 +27,7 @@ from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
 
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
-"""Metadata of one checkpoint of that kind, which later ones do not inherit."""
+"""Metadata of a rewind, which later checkpoints do not inherit."""
 
 
 async def rewind_run(

@@ -77,7 +77,7 @@ class _Content(msgspec.Struct):
     delta: DeltaBase | None
     """The same, if only the changes since then are stored."""
     state: bytes | None
-    """All of it, if all of it is stored."""
+    """The whole content, if every record is stored."""
     patch: bytes | None
     """The changes, if they are known and there are any."""
     after: Base

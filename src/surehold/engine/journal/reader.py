@@ -67,7 +67,7 @@ class Loaded(msgspec.Struct, frozen=True):
         return self.header.door or derived_door(self.form, self.extra)
 
     def state(self) -> Saveable:
-        """The object that was saved, as it was."""
+        """The saved object, decoded."""
         return rebuild(self.form, self.header, self.texts)
 
     def graph_state(self) -> State:

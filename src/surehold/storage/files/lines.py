@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True):
     text: bytes
     """The header's."""
     body: bytes
-    """As it is written: the body itself, or the base64 of one that is not JSON."""
+    """The body as written: JSON itself, or base64 of any other body."""
     encoded: bool
 
     @classmethod

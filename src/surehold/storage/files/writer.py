@@ -67,7 +67,7 @@ class RunWriter:
         self._files.create(self._root, journal, folder, pack(line, codec))
 
     def confirm(self) -> None:
-        """Sync what is there already: it may be of an unacknowledged write."""
+        """Sync the present content, which an unacknowledged write may have left."""
         segment = self._journal.segments[-1]
         self._used = True
         self._opened(segment)

@@ -365,7 +365,7 @@ class Packs:
     def join(
         self, view: LogView, packs: Sequence[PackRef], level: int, erased: Collection[int] = ()
     ) -> PackRef | None:
-        """Write the records of some packs as one; None if none is left of them."""
+        """Write the records of some packs as one pack; None if no record is left."""
         rows: dict[int, LogRow] = {}
         bodies: dict[int, bytes] = {}
         zones: dict[int, Zone | None] = {}

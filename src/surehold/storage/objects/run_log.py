@@ -62,7 +62,7 @@ class LogChange(msgspec.Struct, frozen=True, kw_only=True):
     erased: Sequence[Range] = ()
     epoch: int | None = None
     resets: bool = False
-    """True: nothing of what was there before stays."""
+    """True if the run begins anew, without its earlier records."""
     packs: Sequence[PackRef] = ()
     """With `resets`, the objects that hold all records."""
     hides: Sequence[Range] = ()

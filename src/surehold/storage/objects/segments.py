@@ -56,9 +56,9 @@ class PackRef(msgspec.Struct, frozen=True, array_like=True):
     start: int = 0
     """Of a block: the bytes of the object before it."""
     blocks: int = 0
-    """The number of its blocks; 0 if it is none of many."""
+    """The number of blocks; 0 for an object that is not part of several."""
     zone: Zone | None = None
-    """None if it is not known what its records can be found by."""
+    """None if the zone of the records is not known."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +216,7 @@ def decode(data: bytes, *, lenient: bool = False) -> DecodedObject:
 
 
 def _proved(row: LogRow) -> LogRow:
-    """The row as its own header has it; one whose header is damaged as it is."""
+    """The row as its header says; a row with a damaged header unchanged."""
     try:
         header = open_header(row.text, row.digest.hex())
     except CorruptError:

@@ -410,7 +410,7 @@ class Replicas:
         return healed
 
     def keep(self, replica: Replica, run_id: str) -> list[str]:
-        """Make every other copy what this one is; says where what they had else is kept."""
+        """Replace every other copy by this one; report where their own records are kept."""
         with self.lock:
             records = self.call(replica, "keep_copy", lambda s: list(s.read(run_id)), long=True)
             shown = self.call(replica, "keep_copy", lambda s: visible(s, run_id))
