@@ -41,6 +41,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Another process has taken the run's lease."""
     stopping: bool = False
     """The run was asked to stop."""
+    followed: bool = False
+    """Recorded calls followed the failure: it is an outcome, which a resume replays."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,8 @@ def ending_of(error: BaseException, facts: RunFacts) -> Ending:
     if facts.lost:
         return _LOST if isinstance(error, Exception) else _NOTHING
     ending = _ROWS[_row_of(decisive(error, facts), facts)][1]
+    if facts.followed and ending.permits:
+        return msgspec.structs.replace(ending, permits=False)
     return _STOPPED if ending is _WAITING and facts.stopping else ending
 
 

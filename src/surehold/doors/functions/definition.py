@@ -292,9 +292,10 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
 
         The result of a completed run is returned again. Without *wait*, a run that comes to a
         `surehold.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
-        the run being saved as failed: `resume` makes the call that failed again. *on_event* is
-        called with every event, see `stream`. On SIGINT or SIGTERM the recorded call in progress
-        is finished, then the run stops; ``signals=False`` leaves signals to the program.
+        the run being saved as failed: `resume` makes the call that failed again, unless recorded
+        calls followed it. *on_event* is called with every event, see `stream`. On SIGINT or
+        SIGTERM the recorded call in progress is finished, then the run stops; ``signals=False``
+        leaves signals to the program.
         """
         called = args, kwargs
         return self._execute(
@@ -480,7 +481,9 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
 
         def body(*args: Any, **kwargs: Any) -> Any:
             with during(OPEN_RUN, inner):
-                return self.function(*args, **kwargs)
+                value = self.function(*args, **kwargs)
+                inner.check_left()
+                return value
 
         made: R = perform_now(call, None, body, args, kwargs)
         return made
@@ -502,7 +505,7 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
                     with execution.active():
                         value = self._call(execution)
                 except BaseException as error:
-                    ended = execution.stop.translated(error)
+                    ended = execution.reason(error)
                     waiting = execution.end_with(ended)
                     if waiting is not None:
                         return waiting
@@ -531,7 +534,9 @@ class AsyncWorkflow(
 
         async def body(*args: Any, **kwargs: Any) -> Any:
             with during(OPEN_RUN, inner):
-                return await self.function(*args, **kwargs)
+                value = await self.function(*args, **kwargs)
+                inner.check_left()
+                return value
 
         return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
 
@@ -555,8 +560,9 @@ class AsyncWorkflow(
                     with execution.active(), execution.stop.cancellable():
                         value = await self._call(execution)
                 except BaseException as error:
-                    ended = execution.stop.translated(error)
-                    await execution.stop.until_idle()
+                    ended = execution.reason(error)
+                    if execution.is_left:
+                        await execution.stop.until_idle()
                     waiting = await _in_thread(execution.end_with, ended)
                     if waiting is not None:
                         return waiting

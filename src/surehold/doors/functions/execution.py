@@ -31,7 +31,7 @@ from surehold.engine.runs import (
     waiting_of,
     warn_in_doubt,
 )
-from surehold.engine.runs.effects import AwaitsAll, describe, failure_in, failure_text
+from surehold.engine.runs.effects import AwaitsAll, calls_behind, describe, failure_in, failure_text
 from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
 from surehold.errors import EncodeError, NotFoundError, UsageError
 from surehold.storage.base import Storage
@@ -173,12 +173,14 @@ class FunctionRun:
         """
         if self._order is not None:
             self._order.check_stop()
+        self._opened.leaving.enter()
         RUNS_HERE.append(self.run_id)
         if self._awaited:
             self._opened.awaited.watch()
         try:
             with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
                 yield
+            self._opened.leaving.check()  # whoever hides the signal does not complete the run
         except BaseException as error:
             ended = self._opened.awaited.unwatch(error)
             if ended is None or ended is error:
@@ -193,6 +195,15 @@ class FunctionRun:
         self._opened.close()
 
     # Endings
+
+    @property
+    def is_left(self) -> bool:
+        """True if the run waits or stops: calls in progress are finished first."""
+        return self.stop.reason is not None or self._opened.leaving.signal is not None
+
+    def reason(self, error: BaseException) -> BaseException:
+        """The exception that decides how the run ends, after user code ended with *error*."""
+        return self.stop.translated(self._opened.leaving.ended_by(error))
 
     def complete(self, value: Any) -> RunResult[Any]:
         """Save what the function returned."""
@@ -221,7 +232,12 @@ class FunctionRun:
 
     def _end_with(self, error: BaseException) -> RunResult[Any] | None:
         stopping = self._order is not None and self._order.stopped
-        facts = RunFacts(run_id=self.run_id, lost=self._opened.lost is not None, stopping=stopping)
+        facts = RunFacts(
+            run_id=self.run_id,
+            lost=self._opened.lost is not None,
+            stopping=stopping,
+            followed=self._opened.leaving.followed(calls_behind(error)),
+        )
         ending = ending_of(error, facts)
         if ending.gives == "lost":
             raise taken_over(self.run_id) from error
@@ -258,7 +274,9 @@ class FunctionRun:
     ) -> None:
         failed = ending.kind == "recovery"
         text = failure_text(describe(error), self._opened.hook_manager) if failed else ""
-        facts = {"error": type(error).__name__}
+        facts: dict[str, Any] = {"error": type(error).__name__}
+        if failed and self._opened.leaving.followed(calls_behind(error)):
+            facts["compensated"] = True
         permitted = self._permissions(error) if ending.permits else []
         self._save(ending.kind, ending.status, facts, notes=[*notes, *permitted], error=text)
         self._say("run.interrupted" if not failed else "run.failed", **facts)
@@ -269,7 +287,7 @@ class FunctionRun:
         These are the calls that raised it, and failed ones created after the first of them. A
         failure that the function had handled before stays recorded.
         """
-        raised = set(getattr(error, "__surehold_effects__", ()))
+        raised = set(calls_behind(error))
         made: list[Note] = []
         for note in self._opened.ledger.effects():
             entry: Effect = note.content

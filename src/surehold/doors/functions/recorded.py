@@ -50,6 +50,7 @@ def patched(name: str) -> bool:
     context = call_context()
     if not isinstance(context, CallOrder):
         return True
+    context.check()
     id = context.at_patch(f"patch {name}")
     if id is None:
         return False
@@ -108,10 +109,12 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
     run = context.run if context is not None else None
     if context is None or run is None:
         return make()
+    context.check()
     id, known, _ = context.locate(name, None, "")
     if known is not None:
         if not known.done:
-            raise ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
+            wrong = ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
+            raise context.leave(wrong)
         value: T = decode(bytes(known.value))
         return value
     made = make()

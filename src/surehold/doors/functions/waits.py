@@ -84,6 +84,7 @@ class _Wait:
         self._seconds = seconds
         self._event = event
         # Left in the middle of a call that must not be made again, the run would be in doubt.
+        context.check()
         self._frees = isinstance(context, CallOrder) and context.frees and context.repeats
         self._id = context.place(name, None)
         self.spot = context.spot
@@ -118,7 +119,7 @@ class _Wait:
             if self._frees and not short:
                 if isinstance(self.context, CallOrder):
                     self.context.check_stop()
-                raise self._waits()
+                raise self.context.leave(self._waits())
             if not marked and not short:
                 yield partial(self._mark, "waiting")
                 marked = True

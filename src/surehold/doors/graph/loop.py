@@ -47,7 +47,7 @@ from surehold.engine.runs import (
     permitted,
     taken_over,
 )
-from surehold.engine.runs.effects import AwaitsAll, error_text, passing
+from surehold.engine.runs.effects import AwaitsAll, calls_behind, error_text, passing
 from surehold.engine.runs.positions import CURRENT_STEP, Emit, StepContext
 from surehold.errors import (
     BudgetError,
@@ -105,6 +105,8 @@ class Loop(msgspec.Struct, eq=False):
         if self.triggers is not None and self._held is not None:
             self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
         here = StepContext(self._held, self._scope, self._emit, outer=self)
+        if self._held is not None and not self._scope:
+            self._held.leaving.enter()
         token = CURRENT_STEP.set(here)
         try:
             following = progress.next
@@ -178,7 +180,10 @@ class Loop(msgspec.Struct, eq=False):
                             if type(result) is not State and inspect.isawaitable(result):
                                 result = await result
                     made = applied(state, result, current)
+                    if self._held is not None:
+                        self._held.leaving.check()
                 except BaseException as error:
+                    made = None
                     wait = self._pause_after(error, current)
                     if wait is not None and await self._failure_kept(error, state, here, wait):
                         continue
@@ -227,8 +232,14 @@ class Loop(msgspec.Struct, eq=False):
         policy = self._plan.policies.get(node)
         if policy is None or not isinstance(error, Exception):
             return None
-        lost = self._held is not None and self._held.lost is not None
-        if lost or isinstance(error, (EndRun, *OF_THE_RUN)):
+        held = self._held
+        if held is not None and (
+            held.lost is not None
+            or held.leaving.signal is not None
+            or held.leaving.followed(calls_behind(error))
+        ):
+            return None
+        if isinstance(error, (EndRun, *OF_THE_RUN)):
             return None
         return policy.pause_after(self._failures, error)
 
@@ -392,8 +403,13 @@ class Loop(msgspec.Struct, eq=False):
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
         """Save the good state because *node* did not complete; return what to raise."""
         held = self._held
-        lost = held is not None and held.lost is not None
-        facts = RunFacts(run_id=state.run_id, lost=lost)
+        lost, followed = False, False
+        if held is not None:
+            lost = held.lost is not None
+            if not self._scope and not isinstance(error, EndRun):
+                error = held.leaving.ended_by(error)
+            followed = held.leaving.followed(calls_behind(error))
+        facts = RunFacts(run_id=state.run_id, lost=lost, followed=followed)
         ending = ending_of(error, facts)
         if lost and held is not None:
             return taken_over(held.run_id, held.lost) if ending.gives == "lost" else error

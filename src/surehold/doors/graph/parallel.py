@@ -153,6 +153,8 @@ class _Batch(msgspec.Struct, eq=False):
                 await self._keep(index, value)
             except Interrupted as waiting:
                 self._waiting.append(waiting)
+                if self._parts.held is not None:
+                    self._parts.held.leaving.hand_over()
                 say("worker.complete", **facts, error="Interrupted")
                 continue
             except OF_THE_RUN:

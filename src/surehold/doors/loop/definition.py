@@ -24,6 +24,7 @@ from surehold.engine.runs.effects import (
     EffectCall,
     InDoubt,
     args_digest,
+    calls_behind,
     check_policy,
     describe,
     failure_in,
@@ -242,6 +243,7 @@ class Run:
             if count <= begun:
                 self._check_same(loop, count, begun, digest)
                 continue
+            opened.leaving.check()
             depth = context.enter_item(loop, number)
             try:
                 yield item
@@ -250,7 +252,7 @@ class Run:
                 context.leave_item(depth)
             self._item_done(loop, path, digest)
         if count < begun:
-            raise other_items(opened.run_id, begun)
+            raise opened.leaving.mark(other_items(opened.run_id, begun))
 
     async def _each_async(self, items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
         if self._run is not None and self.completed:
@@ -272,14 +274,15 @@ class Run:
                 context.leave_item(depth)
             await asyncio.to_thread(self._item_done, loop, path, digest)
         if count < begun:
-            raise other_items(opened.run_id, begun)
+            raise opened.leaving.mark(other_items(opened.run_id, begun))
 
     def _check_same(self, loop: LoopProgress, count: int, begun: int, digest: str) -> None:
         if count == begun and digest != loop.digest:
-            raise other_items(self.run_id, begun)
+            raise self._opened()[0].leaving.mark(other_items(self.run_id, begun))
 
     def _item_done(self, loop: LoopProgress, path: str, digest: str) -> None:
         opened, context = self._opened()
+        opened.leaving.check()
         loop.done, loop.digest, loop.item = loop.done + 1, digest, None
         self.step += 1
         context.step = self.step
@@ -301,6 +304,7 @@ class Run:
         before the call.
         """
         opened, context = self._opened()
+        opened.leaving.check()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
         before = {key: self._state[key] for key in values if key in self._state}
@@ -468,14 +472,18 @@ class Run:
         """
         opened = self._run
         assert opened is not None
-        ending = ending_of(error, RunFacts(run_id=self.run_id, lost=opened.lost is not None))
+        followed = opened.leaving.followed(calls_behind(error))
+        facts = RunFacts(run_id=self.run_id, lost=opened.lost is not None, followed=followed)
+        ending = ending_of(error, facts)
         if ending.gives == "lost":
             raise taken_over(self.run_id) from error
         if not ending.saves:
             return
         failed = ending.kind == "recovery"
         text = failure_text(describe(error), opened.hook_manager) if failed else ""
-        told = {"error": type(error).__name__} if ending.status != "waiting" else {}
+        told: dict[str, Any] = {}
+        if ending.status != "waiting":
+            told = {"error": type(error).__name__} | ({"compensated": True} if followed else {})
         try:
             if error is not self._unsaved:
                 self._go_back(opened)
@@ -499,6 +507,7 @@ class Run:
         # A graph that is executed inside the block is a run of its own.
         assert self._run is not None
         stop = self._run.stop
+        self._run.leaving.enter()
         self._watching.enter_context(stop.watching(self.run_id, signals=self._signals))
         if self._awaited:
             self._watching.enter_context(stop.cancellable())
@@ -520,6 +529,14 @@ class Run:
             return forgotten
         return error
 
+    def _reason(self, error: BaseException | None) -> BaseException | None:
+        """The exception that decides how the run ends, after its block ended with *error*."""
+        opened = self._run
+        if opened is None or self.completed:
+            return error
+        ended = opened.leaving.signal if error is None else opened.leaving.ended_by(error)
+        return ended if ended is None else opened.stop.translated(ended)
+
     def __enter__(self) -> Self:
         self._awaited = False
         before = self._run
@@ -536,9 +553,7 @@ class Run:
         with self._watching.pop_all():
             ended = error
             try:
-                ended = self._exit(error)
-                if self._run is not None and ended is not None:
-                    ended = self._run.stop.translated(ended)
+                ended = self._reason(self._exit(error))
             finally:
                 self._close(ended)
             if ended is not error and ended is not None:
@@ -559,10 +574,12 @@ class Run:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._watching.pop_all():
-            ended = self._exit(self._run.awaited.unwatch(error) if self._run else error)
-            if self._run is not None and ended is not None:
-                ended = self._run.stop.translated(ended)
-                await self._run.stop.until_idle()
+            ended = self._reason(
+                self._exit(self._run.awaited.unwatch(error) if self._run else error)
+            )
+            opened = self._run
+            if opened is not None and (opened.stop.reason or opened.leaving.signal):
+                await opened.stop.until_idle()
             await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, ended)))
             if ended is not error and ended is not None:
                 raise ended

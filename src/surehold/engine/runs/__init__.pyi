@@ -19,6 +19,7 @@ from surehold.engine.runs.effect_log import warn_in_doubt as warn_in_doubt
 from surehold.engine.runs.leases import LEASE_SECONDS as LEASE_SECONDS
 from surehold.engine.runs.leases import GrantedLease as GrantedLease
 from surehold.engine.runs.leases import RunLease as RunLease
+from surehold.engine.runs.leaving import Leaving as Leaving
 from surehold.engine.runs.note_views import NoteView as NoteView
 from surehold.engine.runs.note_views import view_note as view_note
 from surehold.engine.runs.open_run import OpenRun as OpenRun

@@ -27,6 +27,7 @@ from surehold.engine.runs.effect_log import (
     read_since,
 )
 from surehold.engine.runs.leases import LEASE_SECONDS, RunLease, SavedLease
+from surehold.engine.runs.leaving import Leaving
 from surehold.engine.runs.stop import StopRequests
 from surehold.errors import (
     ConflictError,
@@ -77,6 +78,7 @@ class OpenRun:
         self.run_id = run_id
         self.door = door
         """The door that the next save writes; None to keep that of the journal."""
+        self.leaving = Leaving()
         self.stop = StopRequests(of_units=False)
         awaited = where if isinstance(where, AsyncCheckpointManager) else None
         if isinstance(where, AsyncCheckpointManager):

@@ -54,6 +54,7 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
             "interrupt() is called inside a call that must not be made again",
             hint='ask before the call, or give it in_doubt="retry" (idempotent=True of a tool)',
         )
+    context.check()
     ledger, spot = run.ledger, context.spot
     key = hide_secrets(key, run.hook_manager)
     position = context.place(spot.node or "question", key)
@@ -88,7 +89,8 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
     )
     ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
     run_id = run.run_id
-    raise Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
+    left = Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
+    raise context.leave(left)
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:

@@ -274,8 +274,8 @@ class StopRequests:
         return self.reason is not None and not self._cancelled
 
     async def until_idle(self) -> None:
-        """Wait for the recorded calls of other tasks of a run that stops."""
-        while self._units and self.reason is not None:
+        """Wait for the recorded calls of other tasks of a run that is being left."""
+        while self._units and not self._cancelled:
             self._idle = asyncio.Event()
             await self._idle.wait()
 

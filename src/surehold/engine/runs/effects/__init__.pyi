@@ -7,6 +7,7 @@ from surehold.engine.runs.effects.effect_call import InDoubt as InDoubt
 from surehold.engine.runs.effects.effect_call import TimedOut as TimedOut
 from surehold.engine.runs.effects.effect_call import args_digest as args_digest
 from surehold.engine.runs.effects.effect_call import call_in_thread as call_in_thread
+from surehold.engine.runs.effects.effect_call import calls_behind as calls_behind
 from surehold.engine.runs.effects.effect_call import check_policy as check_policy
 from surehold.engine.runs.effects.effect_call import effect as effect
 from surehold.engine.runs.effects.effect_call import effect_by as effect_by

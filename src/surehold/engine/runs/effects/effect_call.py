@@ -34,7 +34,15 @@ from surehold.engine.runs.effects.error_text import failure_text
 from surehold.engine.runs.effects.gate import passing, passing_now
 from surehold.engine.runs.effects.recorded_error import read_error, write_error
 from surehold.engine.runs.positions import CallContext, call_context, check_awaited, idempotency_key
-from surehold.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
+from surehold.errors import (
+    Drained,
+    EncodeError,
+    InDoubtError,
+    Interrupted,
+    ShapeError,
+    Signal,
+    UsageError,
+)
 from surehold.storage.base import start_thread
 
 if TYPE_CHECKING:
@@ -207,14 +215,15 @@ class EffectCall:
     def __init__(self, context: CallContext, run: OpenRun, policy: CallPolicy) -> None:
         self.ledger = run.ledger
         self.policy = policy
-        self._context = context
-        self._run = run
+        self.context = context
+        self.run = run
         self._key: str | None = None
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
         self.cancelled: asyncio.CancelledError | None = None
         """The cancellation that waits until the outcome is written."""
+        self._inner: CallContext | None = None
         self.is_unit = True
         """False for a call whose own calls are the units that a stop lets finish."""
 
@@ -223,29 +232,37 @@ class EffectCall:
         """True if the journal holds no outcome of the call."""
         return self._located is None or self._located[1] is None or not self._located[1].done
 
+    def check_left(self) -> None:
+        """Raise the signal with which a call inside left the run, if the function hid it."""
+        if self._inner is not None:
+            self._inner.check_left()
+
     def check_stop(self) -> None:
         """Raise the signal of a stop, if one was asked for and the run may be left here."""
-        stop = self._run.call_stop
-        if stop is not None and stop.reason is not None and self._context.repeats:
-            stop.check()
+        stop = self.run.call_stop
+        if stop is not None and stop.reason is not None and self.context.repeats:
+            try:
+                stop.check()
+            except Drained as left:
+                raise self.context.leave(left) from None
 
     def unit(self) -> AbstractContextManager[object]:
         """A block that a first signal does not break off."""
-        stop = self._run.call_stop
+        stop = self.run.call_stop
         if stop is None or not self.is_unit:
             return contextlib.nullcontext()
         return stop.unit(self._located[0] if self._located is not None else self.policy.name)
 
-    async def finished(self, attempt: Coroutine[Any, Any, T]) -> T:
-        """Await *attempt*; a cancellation while the run stops waits until it is recorded."""
-        stop = self._run.call_stop
+    async def finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await *work*; a cancellation while the run is left waits until that is recorded."""
+        stop = self.run.call_stop
         if stop is None:
-            return await attempt
-        task = asyncio.ensure_future(attempt)
+            return await work
+        task = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError as error:
-            while not task.done() and stop.finishing:
+            while not task.done() and (stop.finishing or self.run.leaving.signal):
                 self.cancelled = error
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([task], timeout=_LONGEST_REST)
@@ -260,20 +277,20 @@ class EffectCall:
 
     def rest(self, seconds: float) -> Iterable[float]:
         """The slices of a pause between two attempts."""
-        stop = self._run.call_stop
-        return (seconds,) if stop is None or not self._context.repeats else stop.rest(seconds)
+        stop = self.run.call_stop
+        return (seconds,) if stop is None or not self.context.repeats else stop.rest(seconds)
 
     def body(self, awaited: bool | None) -> AwaitsAll:
         """A block for the function of the call, whose own calls are inside this one."""
         assert self._located is not None
-        inner = self._context.inside(self._located[0], awaited)
-        inner.repeats = self._context.repeats and self.policy.in_doubt in ("retry", "probe")
+        inner = self._inner = self.context.inside(self._located[0], awaited)
+        inner.repeats = self.context.repeats and self.policy.in_doubt in ("retry", "probe")
         return inner.active()
 
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""
         self._key = key
-        self._located = self._context.locate(self.policy.name, key, digest)
+        self._located = self.context.locate(self.policy.name, key, digest)
 
     def recorded(self, key: str | None, digest: str) -> Effect | None:
         """Take the next position; its entry, if that has an outcome for these arguments."""
@@ -284,14 +301,14 @@ class EffectCall:
 
     def reuse(self, known: Effect) -> Any:
         """Return the recorded outcome, or raise it."""
-        if self._context.emit is not None:
+        if self.context.emit is not None:
             self._say("effect.reused", known)
         return self._outcome(known)
 
     def locate_at(self, place: str) -> None:
         """Take that position."""
         known = self.ledger.find(Effect, place)
-        self._located = place, known, idempotency_key(self._run, place)
+        self._located = place, known, idempotency_key(self.run, place)
 
     def actions(self, key: str | None, digest: str) -> _Actions:
         """The actions to perform for the call, up to its outcome."""
@@ -312,14 +329,15 @@ class EffectCall:
             )
             return self._made(entry) if self.policy.in_doubt == "retry" else self._begun(entry)
         if known.args != digest:
-            raise ShapeError(
-                f"effect {known.id} of run {self._run.run_id!r} is called with other"
+            other = ShapeError(
+                f"effect {known.id} of run {self.run.run_id!r} is called with other"
                 " arguments than it was before",
                 hint="what decides on the arguments (time, chance, a model) must be an effect of"
                 " its own; to do something else, fork the run",
-                run_id=self._run.run_id,
+                run_id=self.run.run_id,
                 effect=known.id,
             )
+            raise self.context.leave(other)
         return self._continued(known)
 
     def _begun(self, entry: Effect) -> _Actions:
@@ -341,7 +359,7 @@ class EffectCall:
 
     def _found_out(self, known: Effect) -> _Actions:
         """Follow the policy on an unknown outcome; call only if it did not happen."""
-        run_id = self._run.run_id
+        run_id = self.run.run_id
         if self.policy.in_doubt == "probe":
             found = yield _Probe(known.key)
             if found is None:
@@ -353,9 +371,8 @@ class EffectCall:
         if known.policy != self.policy.in_doubt:  # the code changed, and now a person is needed
             yield _Write(msgspec.structs.replace(known, policy=self.policy.in_doubt))
         if self.policy.in_doubt == "ask":
-            raise Interrupted(
-                f"run {run_id!r} waits: it is not known whether {known.id} happened", run_id=run_id
-            )
+            what = f"it is not known whether {known.id} happened"
+            raise self.context.leave(Interrupted(f"run {run_id!r} waits: {what}", run_id=run_id))
         raise InDoubtError(
             f"effect {known.id} of run {run_id!r} began, and its outcome is not known",
             hint=f"find out, then surehold.answer({run_id!r}, {known.id!r}, outcome)",
@@ -367,7 +384,7 @@ class EffectCall:
     def _made(self, entry: Effect) -> _Actions:
         if self.policy.in_doubt == "retry":
             yield _FLUSH  # no intent is written, and the call may depend on what was recorded
-        if self._context.emit is not None:
+        if self.context.emit is not None:
             self._say("effect.start", entry)
         started = time.perf_counter()
         while True:
@@ -406,7 +423,7 @@ class EffectCall:
             yield from self._failed(entry, unstorable, started)
             raise
         yield _Write(ended, outcome=True)
-        if self._context.emit is not None:
+        if self.context.emit is not None:
             self._say("effect.complete", ended)
         return self._typed(value)
 
@@ -426,7 +443,7 @@ class EffectCall:
         return entry
 
     def _failed(self, entry: Effect, error: Exception, started: float) -> _Actions:
-        hooks = self._run.hook_manager
+        hooks = self.run.hook_manager
         kind, text = type(error).__name__, _redacted(error_line(error), hooks)
         ended = msgspec.structs.replace(
             entry,
@@ -435,9 +452,10 @@ class EffectCall:
             raised=write_error(error, lambda text: _redacted(f"{kind}: {text}", hooks)),
             seconds=time.perf_counter() - started,
         )
-        self._context.ended(ended, self._key, failed=True)
+        self.context.ended(ended, self._key, failed=True)
         yield _Write(ended, outcome=True)
         _came_from(error, ended.id)
+        self.run.leaving.failed(ended.id)
         self._say("effect.complete", ended)
 
     def _ended(self, entry: Effect, value: Any, seconds: float) -> Effect:
@@ -452,8 +470,8 @@ class EffectCall:
         if spent:
             ended.tokens = int(spent.get("tokens", 0))
             ended.dollars = float(spent.get("dollars", 0.0))
-        if self._context.failed:
-            self._context.ended(ended, self._key, failed=False)
+        if self.context.failed:
+            self.context.ended(ended, self._key, failed=False)
         return ended
 
     def _encoded(self, entry: Effect, value: Any) -> bytes:
@@ -467,18 +485,19 @@ class EffectCall:
             raise
 
     def _outcome(self, known: Effect) -> Any:
-        self._context.ended(known, self._key, failed=known.error is not None)
+        self.context.ended(known, self._key, failed=known.error is not None)
         if known.error is None:
             return self._typed(decode(bytes(known.value)))
         error = read_error(*known.error, known.raised, f"effect {known.id}")
         _came_from(error, known.id)
+        self.run.leaving.failed(known.id)
         raise error
 
     def _typed(self, value: Any) -> Any:
         return value if self.policy.read is None else self.policy.read(value)
 
     def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
-        if self._context.emit is not None:
+        if self.context.emit is not None:
             data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self.spot.node}
             data |= facts
             if kind in ("effect.complete", "effect.reused"):
@@ -488,7 +507,7 @@ class EffectCall:
                     "tokens": entry.tokens,
                     "dollars": entry.dollars,
                 }
-            self._context.emit(kind, data)
+            self.context.emit(kind, data)
 
 
 async def perform(
@@ -508,8 +527,10 @@ async def perform(
             await call.ledger.write(action.entry, call.spot, wait=durable)
         elif type(action) is _Call:
             with call.body(inspect.iscoroutinefunction(fn) or None):
-                attempt = _attempt(fn, args, kwargs, action.key, call.policy.attempts)
-                return await call.finished(attempt)
+                try:
+                    return await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+                finally:
+                    call.check_left()
         elif type(action) is _Probe:
             assert call.policy.probe is not None
             said = call.policy.probe(action.key)
@@ -523,15 +544,21 @@ async def perform(
         return None
 
     digest = args_digest(args, kwargs)
+    call.context.check()
     known = call.recorded(key, digest)
     if known is not None:
         return call.reuse(known)
     actions = call.actions(key, digest)
     try:
         with call.unit():
-            value = await drive_async(actions, do)
-    except Exception:
+            value = await call.finished(drive_async(actions, do))
+    except Exception as error:
+        for id in calls_behind(error):
+            call.run.leaving.failed(id)  # in this task, whichever made the call
         call.check_stop()  # the failure is recorded, and the next start handles it
+        raise
+    except Signal as left:
+        call.context.leave(left)
         raise
     finally:
         if call.cancelled is not None:
@@ -549,6 +576,7 @@ def perform_now(
 ) -> Any:
     """Carry *call* of a plain function out on this thread, until it is durable."""
     digest = args_digest(args, kwargs)
+    call.context.check()
     known = call.recorded(key, digest)
     if known is not None:
         return call.reuse(known)
@@ -558,7 +586,10 @@ def perform_now(
             call.ledger.write_now(action.entry, call.spot)
         elif type(action) is _Call:
             with call.body(False):
-                return _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
+                try:
+                    return _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
+                finally:
+                    call.check_left()
         elif type(action) is _Probe:
             assert call.policy.probe is not None
             return call.policy.probe(action.key)
@@ -576,6 +607,9 @@ def perform_now(
             value = drive(actions, do)
     except Exception:
         call.check_stop()
+        raise
+    except Signal as left:
+        call.context.leave(left)
         raise
     call.check_stop()
     return value
@@ -714,6 +748,11 @@ def _is_short(value: Any) -> bool:
     if kind is int:
         return bool(-_LONG < value < _LONG)
     return value is None or kind is bool or (kind is str and value.isascii())
+
+
+def calls_behind(error: BaseException) -> list[str]:
+    """The ids of the recorded calls that *error* came from."""
+    return [*getattr(error, "__surehold_effects__", ())]
 
 
 def _came_from(error: Exception, id: str) -> None:

@@ -32,7 +32,7 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("begun", "emit", "failed", "repeats", "run")
+    __slots__ = ("begun", "emit", "failed", "left", "repeats", "run")
 
     def __init__(self, emit: Emit | None, run: OpenRun | None) -> None:
         self.emit = emit
@@ -43,6 +43,8 @@ class CallContext(ABC):
         self.failed: dict[tuple[str, str | None, str], str] = {}
         """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
         follows uses the same one."""
+        self.left: BaseException | None = None
+        """The signal with which a call made here left the run."""
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
 
@@ -70,6 +72,23 @@ class CallContext(ABC):
     def active(self) -> AwaitsAll:
         """A block of user code whose calls are counted here, and are all awaited."""
         return AwaitsAll(OPEN_RUN, self)
+
+    def check(self) -> None:
+        """Begin a recorded call, unless the run is being left or is lost."""
+        if self.run is not None:
+            self.run.leaving.check()
+            self.run.check()
+            self.run.leaving.called()
+
+    def check_left(self) -> None:
+        """Raise the signal with which a call made here left the run, if code hid it."""
+        if self.left is not None:
+            raise self.left
+
+    def leave(self, error: BaseException) -> BaseException:
+        """Leave the run with *error*, which is to be raised now."""
+        self.left = error
+        return self.run.leaving.mark(error) if self.run is not None else error
 
     def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
         """The next call's id, its recorded entry if there is one, and its idempotency key."""

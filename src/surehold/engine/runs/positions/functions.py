@@ -94,9 +94,9 @@ class CallOrder(CallContext):
         if self.repeats:
             self.run.stop.check()
 
-    def _changed(self, position: str, was: str, name: str) -> ShapeError:
+    def _changed(self, position: str, was: str, name: str) -> BaseException:
         run_id = self.run.run_id
-        return ShapeError(
+        changed = ShapeError(
             f"call {position} of run {run_id!r} is recorded as {was}, and the code now calls"
             f" {name!r} there",
             hint="let runs that began earlier finish on the old code: `if patched(...)`, or"
@@ -106,6 +106,7 @@ class CallOrder(CallContext):
             recorded=was,
             called=name,
         )
+        return self.leave(changed)
 
     def child(self, name: str, awaited: bool) -> tuple[str, CallOrder]:
         """The id of the next call, a child workflow, and the order of the calls in it."""
@@ -142,7 +143,7 @@ class CallOrder(CallContext):
         made.run, made.emit, made.mark = self.run, self.emit, self.mark
         made._recorded, made.frees = self._recorded, self.frees
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
-        made.repeats, made.begun = self.repeats, None
+        made.repeats, made.begun, made.left = self.repeats, None, None
         return made
 
 
