@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 import surehold
@@ -135,7 +136,10 @@ def test_verifying_headers_finds_a_record_that_is_gone(
 def test_a_run_that_was_never_leased_is_believed_to_be_running(manager: CheckpointManager) -> None:
     saved(manager, "run", 1)
     run = manager.reader.run("run")
-    assert run is not None and status_of_run(manager.storage, run) == "running"
+    assert run is not None and run.door == "manager"
+    assert status_of_run(manager.storage, run) == "saved", "nothing executes it"
+    executed = msgspec.structs.replace(run, door="graph")
+    assert status_of_run(manager.storage, executed) == "running"
     mine = Lease("run", 1, this_process(), 100.0)
     assert is_live(mine, 99.0) and not is_live(mine, 101.0) and not is_live(None, 0.0)
 
@@ -190,6 +194,7 @@ def test_a_run_whose_lease_this_process_could_not_release_is_stale_and_takes_ans
     manager.save_checkpoint(State.new({}, run_id="r"))
     lease = storage.take_lease("r", this_process(), now=time.time(), ttl=60)
     (run,) = storage.runs(RunQuery(run_id="r"))
+    run = msgspec.structs.replace(run, door="loop")
     assert status_of_run(storage, run) == "running"
     with pytest.raises(LeaseHeldError):
         check_not_held(manager.reader, "r")

@@ -32,7 +32,7 @@ _EXAMINED = 150
 _RUNS_KNOWN = 2000
 _MOST_CHARACTERS = 4000
 """Longer texts of runs are not kept."""
-_OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
+_OF_RUN = ("run_id", "name", "door", "step", "node", "checkpoints", "started_at", "saved_at")
 """Facts that a summary takes from the head of its run."""
 
 
@@ -41,6 +41,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     name: str
+    door: str
+    """What executes it; empty if its journal does not name it."""
     status: str
     """Its status; see `status_of_run`."""
     step: int

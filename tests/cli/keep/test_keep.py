@@ -244,7 +244,7 @@ def test_an_encryption_is_no_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert call("-s", address, "stats", "--json").json()["resumes"] == []
     shown = call("-s", address, "runs", "--json").json()["runs"]
     assert {one["run_id"]: one["status"] for one in shown} == {
-        "plain": "running",
+        "plain": "saved",
         "loop": "completed",
     }
     assert call("-s", address, "status").code == 0

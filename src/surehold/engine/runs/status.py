@@ -12,7 +12,7 @@ from surehold.core.records import STATUSES
 from surehold.storage.base import Lease, Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
 from surehold.storage.queueing import queues_in
 
-STORED_AS_RUNNING = ("running", "queued", "dead", "stale")
+STORED_AS_RUNNING = ("running", "queued", "dead", "stale", "saved")
 """The statuses that `status_of_run` gives a run that is stored as running."""
 SHOWN_STATUSES = (*STATUSES, *STORED_AS_RUNNING[1:])
 """All that it gives."""
@@ -26,13 +26,17 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
     """The run's status as people are told it.
 
     A run stored as running that no process executes is ``queued`` if a worker will take it,
-    ``dead`` if its attempts are used up, else ``stale``. A run that was never leased nor queued
-    counts as running. A run stored as ``interrupted`` with an open question is ``waiting``.
+    ``dead`` if its attempts are used up, else ``stale``. A run that is saved by hand is ``saved``:
+    nothing here executes it. A run that was never leased nor queued counts as running. A run stored
+    as ``interrupted`` with an open question is ``waiting``.
     """
     if run.status == "interrupted" and _asks(storage, run.run_id):
         return "waiting"
-    if run.status != "running" or not isinstance(storage, Leasing):
+    if run.status != "running":
         return run.status
+    at_rest = "saved" if run.door == "manager" else "running"
+    if not isinstance(storage, Leasing):
+        return at_rest
     lease = storage.lease_of(run.run_id)
     if is_live(lease, time.time()):
         return run.status
@@ -40,8 +44,8 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
     entry = queues.entry_of(run.run_id) if queues is not None else None
     if entry is not None and entry.state in _IN_QUEUE:
         return _IN_QUEUE[entry.state]
-    if lease is None or _only_encrypted(storage, run, lease):
-        return run.status
+    if lease is None or at_rest == "saved" or _only_encrypted(storage, run, lease):
+        return at_rest
     now = next(iter(storage.runs(RunQuery(run_id=run.run_id))), run)
     if now.seq == run.seq and storage.lease_of(run.run_id) == lease:
         return "stale"
