@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.doors.events.drift_history import look_back as look_back
+from surehold.doors.events.drift_watch import DriftWatch as DriftWatch
+from surehold.doors.events.observers import Event as Event
+from surehold.doors.events.observers import Listener as Listener
+from surehold.doors.events.observers import Observer as Observer
+from surehold.doors.events.observers import emitter as emitter
+from surehold.doors.events.observers import register_observer as register_observer
+from surehold.doors.events.observers import resolve_observers as resolve_observers
+from surehold.doors.events.recorded_events import emit as emit
+from surehold.doors.events.recorded_events import events as events
+from surehold.doors.events.stream import EventStream as EventStream
