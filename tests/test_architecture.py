@@ -10,7 +10,9 @@ only the port, the registry that opens one by its address, and SQLite as the for
 run. `web` and `cli` show what `views` reads and do not import each other; `surehold.__main__` hands
 the page to the command line. `compat` and the package itself stand above all.
 
-A room is a package inside a layer. Code outside a room imports only what its `__init__` offers.
+A room is a package inside a layer, or a module that stands in the layer itself. Rooms have an order
+as layers do (`ROOMS`), from left to right. Code outside a room imports only what its `__init__`
+offers.
 """
 
 from __future__ import annotations
@@ -42,6 +44,27 @@ LAYERS = [
     {"", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+
+ROOMS = {
+    "core": "driving context closing values records state policy",
+    "storage": "process addresses abilities notifications retries base queueing io shared rows"
+    " memory sqlite files postgres redis objects cloud cosmos replicated registry",
+    "engine": "metrics hooks crypto journal retention repair commit transfer runs managers groups",
+    "doors": "checks result resume submit events graph functions loop",
+    "agents": "models tools agent fleet resilient",
+    "integrations": "branching managed type_learning journal_text checkpoint_files agent_framework"
+    " langgraph",
+    "executors": "driving queue_control schedules worker_metrics local serving worker ray temporal",
+    "views": "words documents costs forks runs stats waiting queues health timeline run_page values"
+    " comparison finder forgetting",
+    "demo": "graph job runs",
+    "testing": "journal scripted contract selftest",
+    "cli": "settings framework listing console commands app",
+    "web": "forms drawing sessions live guard rendering site single_file api pages actions"
+    " application server",
+}
+NOT_YET = {("surehold.engine.runs", "surehold.engine.managers")}
+"""The first room imports the second, against the order: an open run is held over a manager."""
 
 PORT = {
     ("engine", "surehold.storage.base"),
@@ -148,6 +171,19 @@ def goes_left(importer: str, imported: str) -> bool:
     return ours == theirs or RANK[theirs] < RANK[ours]
 
 
+def stays_left_in_its_layer(importer: str, imported: str) -> bool:
+    """Return False if the importer's room stands before the imported one in their layer."""
+    ours, theirs = importer.split(".")[:3], imported.split(".")[:3]
+    if len(ours) < 3 or len(theirs) < 3 or ours[1] != theirs[1]:
+        return True
+    order = ROOMS[ours[1]].split()
+    if not {ours[2], theirs[2]} <= {*order}:  # which is another test's to tell
+        return True
+    if (".".join(ours), ".".join(theirs)) in NOT_YET:
+        return True
+    return order.index(theirs[2]) <= order.index(ours[2])
+
+
 def room_of(module: str) -> str | None:
     """The package inside a layer that *module* belongs to, or None outside of rooms."""
     package = module if module in PACKAGES else module.rpartition(".")[0]
@@ -224,6 +260,21 @@ def test_imports_go_only_to_the_left() -> None:
         if not goes_left(importer.partition(":")[0], imported)
     ]
     assert wrong == []
+
+
+def test_rooms_import_only_to_the_left() -> None:
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer, imported, _ in our_imports()
+        if not stays_left_in_its_layer(importer.partition(":")[0], imported)
+    ]
+    assert wrong == []
+
+
+def test_every_room_has_a_place_in_the_order_of_its_layer() -> None:
+    there = {".".join(name.split(".")[1:3]) for name in MODULES if name.count(".") >= 2}
+    listed = {f"{layer}.{room}" for layer, rooms in ROOMS.items() for room in rooms.split()}
+    assert there == listed
 
 
 def test_a_room_is_entered_only_through_what_its_init_offers() -> None:
@@ -346,6 +397,22 @@ def test_every_module_is_named_for_what_it_does() -> None:
 )
 def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: bool) -> None:
     assert goes_left(importer, imported) is allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "allowed"),
+    [
+        ("surehold.engine.journal.append", "surehold.engine.crypto", True),
+        ("surehold.engine.crypto.keys", "surehold.engine.journal", False),
+        ("surehold.storage.base", "surehold.storage.shared", False),
+        ("surehold.storage.shared.watching", "surehold.storage.base", True),
+        ("surehold.views.runs", "surehold.views.costs", True),
+        ("surehold.doors.resume.rewind", "surehold.doors.graph", False),
+        ("surehold.doors.resume.rewind", "surehold.engine.managers", True),
+    ],
+)
+def test_the_rule_knows_the_order_of_rooms(importer: str, imported: str, allowed: bool) -> None:
+    assert stays_left_in_its_layer(importer, imported) is allowed
 
 
 @pytest.mark.parametrize(

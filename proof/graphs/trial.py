@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from proof.graphs.graph import KEY, RUN, Settings, build, settings_of
 from proof.graphs.outside import Outside
 from surehold import CheckpointManager, answer, pending
-from surehold.engine.runs import Effect, read_since
+from surehold.core.records import Effect
+from surehold.engine.journal import read_since
 from surehold.errors import (
     ConflictError,
     LeaseHeldError,

@@ -7,8 +7,9 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from surehold.engine.journal import Note, Reader
-from surehold.engine.runs import Effect, Waiting, read_since
+from surehold.core.records import Effect
+from surehold.engine.journal import Note, Reader, read_since
+from surehold.engine.runs import Waiting
 
 T = TypeVar("T")
 

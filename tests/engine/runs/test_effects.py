@@ -10,7 +10,7 @@ import pytest
 from tests.builders.graphs import Heard, line
 
 from surehold import CheckpointManager, State, StateGraph, effect, pending, resolve
-from surehold.engine.runs.effect_log import Effect
+from surehold.core.records import Effect
 from surehold.errors import (
     ConflictError,
     EncodeError,

@@ -19,11 +19,11 @@ from surehold.agents.agent.state_mapping import (
 from surehold.agents.agent.tool_calls import AgentToolCalls
 from surehold.agents.models import Message, Model, Reply, ToolCall, ToolSpec, ask
 from surehold.core.policy import RunFacts, ending_of
+from surehold.core.records import Effect
 from surehold.core.state import AgentState, State
 from surehold.core.values import Usage
 from surehold.doors.graph import EndRun
 from surehold.engine.hooks import HookEvent
-from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import effect, failure_here
 from surehold.engine.runs.positions import CURRENT_STEP, place_name
 from surehold.errors import Drained, UsageError

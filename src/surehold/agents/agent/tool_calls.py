@@ -18,10 +18,10 @@ from surehold.agents.tools import (
     tool_failure,
 )
 from surehold.core.policy import OF_THE_RUN
+from surehold.core.records import Effect
 from surehold.core.state import State
 from surehold.core.values import decode, register_type, with_changes
 from surehold.engine.hooks import HookEvent
-from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import shown
 from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import EncodeError, RunError, UsageError

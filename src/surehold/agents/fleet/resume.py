@@ -14,8 +14,16 @@ import msgspec
 from surehold.agents.fleet.nodes import OWN_ROUND, ROUND, first_state
 from surehold.core.records import Header
 from surehold.core.state import State
-from surehold.engine.journal import CheckpointMetadata, Loaded, Note, Reader, Tail
-from surehold.engine.runs import ledger_of, line_in, read_line
+from surehold.engine.journal import (
+    CheckpointMetadata,
+    Loaded,
+    Note,
+    Reader,
+    Tail,
+    line_in,
+    read_line,
+)
+from surehold.engine.runs import ledger_of
 from surehold.engine.transfer import fleet_status
 from surehold.errors import NotFoundError, ShapeError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo, Storage

@@ -34,6 +34,12 @@ from surehold.core.records.lease import check_free as check_free
 from surehold.core.records.lease import released as released
 from surehold.core.records.lease import renewed as renewed
 from surehold.core.records.lease import taken as taken
+from surehold.core.records.notes import NOTE_KINDS as NOTE_KINDS
+from surehold.core.records.notes import Answer as Answer
+from surehold.core.records.notes import Effect as Effect
+from surehold.core.records.notes import Item as Item
+from surehold.core.records.notes import Question as Question
+from surehold.core.records.notes import Timer as Timer
 from surehold.core.records.ranges import Range as Range
 from surehold.core.records.ranges import covers as covers
 from surehold.core.records.ranges import gaps_between as gaps_between

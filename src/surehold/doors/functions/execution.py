@@ -11,7 +11,7 @@ import msgspec
 
 from surehold.core.context import during
 from surehold.core.policy import Ending, RunFacts, ending_of
-from surehold.core.records import OPEN_FROM, Door, Header
+from surehold.core.records import OPEN_FROM, Door, Effect, Header
 from surehold.core.state import Lineage, Place, read_metadata
 from surehold.core.values import encode
 from surehold.doors.events import Event, Listener, emitter
@@ -22,7 +22,6 @@ from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import (
-    Effect,
     OpenRun,
     draft_at,
     open_notes,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from surehold.core.records import Effect
 from surehold.core.values import decode, encode
-from surehold.engine.runs import Effect
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import (
     OPEN_RUN,

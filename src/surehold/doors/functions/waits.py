@@ -13,9 +13,10 @@ import msgspec
 
 from surehold.core.driving import drive, drive_async
 from surehold.core.policy import check_above_zero
+from surehold.core.records import Answer, Timer
 from surehold.core.values import decode
 from surehold.engine.commit import in_event_loop
-from surehold.engine.runs import Answer, OpenRun, Timer
+from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import CallContext, CallOrder, call_context
 from surehold.errors import Interrupted, UsageError

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from surehold.core.records import Item
 from surehold.core.values import encode
-from surehold.engine.runs import Item
 from surehold.engine.runs.effects import AwaitsAll, shown
 from surehold.engine.runs.positions import CURRENT_STEP, StepContext
 from surehold.errors import ShapeError, StepError

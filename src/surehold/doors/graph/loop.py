@@ -22,6 +22,7 @@ from surehold.core.policy import (
     decisive,
     ending_of,
 )
+from surehold.core.records import Effect
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.doors.graph.edges import Predicate, describe
 from surehold.doors.graph.node_result import (
@@ -38,7 +39,6 @@ from surehold.doors.result import Spent, spent_on
 from surehold.doors.resume import Now, Progress, write_progress
 from surehold.engine.journal import Note
 from surehold.engine.runs import (
-    Effect,
     OpenRun,
     Spot,
     StopRequests,

@@ -34,9 +34,9 @@ from surehold.doors.resume import (
     spent_until,
     write_progress,
 )
-from surehold.engine.journal import CheckpointDraft, Loaded, Note
+from surehold.engine.journal import CheckpointDraft, Loaded, Note, branch_note
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import OpenRun, StopRequests, branch_note, check_door, draft_of_state
+from surehold.engine.runs import OpenRun, StopRequests, check_door, draft_of_state
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 

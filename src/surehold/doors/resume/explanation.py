@@ -14,15 +14,12 @@ from surehold.core.records import Header
 from surehold.doors.result import Spent, spent_on
 from surehold.doors.resume.progress import Progress, Shape, difference, read_progress
 from surehold.doors.resume.target import find_run, find_target
-from surehold.engine.journal import Loaded, Note, Reader
+from surehold.engine.journal import BRANCH, Loaded, Note, Reader, read_notes, spans_to
 from surehold.engine.runs import (
-    BRANCH,
     Waiting,
     check_not_held,
     in_doubt,
     open_notes,
-    read_notes,
-    spans_to,
     waiting_inside,
     waiting_of,
 )

@@ -13,16 +13,16 @@ from dataclasses import replace
 
 import msgspec
 
-from surehold.core.records import Door, Header
+from surehold.core.records import Door, Effect, Header
 from surehold.core.state import State
 from surehold.core.values import Usage
 from surehold.doors.result import spent_before
 from surehold.doors.resume.inside import TOOL_FAILED, run_inside
 from surehold.doors.resume.progress import Now, Progress, read_progress, write_progress
 from surehold.doors.resume.target import find_target
-from surehold.engine.journal import Note, Reader
+from surehold.engine.journal import Note, Reader, branch_note
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import LEASE_SECONDS, Effect, OpenRun, branch_note, draft_of_state
+from surehold.engine.runs import LEASE_SECONDS, OpenRun, draft_of_state
 from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
 

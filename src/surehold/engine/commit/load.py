@@ -26,6 +26,8 @@ from surehold.engine.journal import (
     Saveable,
     Tail,
     draft_of,
+    read_notes,
+    read_since,
     texts_of,
 )
 from surehold.engine.metrics import resume_cause
@@ -271,8 +273,6 @@ def _begun_anew(draft: CheckpointDraft, loaded: Loaded) -> CheckpointDraft:
 
 def _calls_until(reader: Reader, header: Header) -> list[Note]:
     """The calls, answers and timers that a workflow had recorded by a checkpoint."""
-    from surehold.engine.runs import read_notes, read_since
-
     if header.status == "completed":  # which needs none of them any more, and names none
         notes = read_since(reader, header.run_id, 0, header.seq)
     else:

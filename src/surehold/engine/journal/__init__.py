@@ -31,6 +31,14 @@ from surehold.engine.journal.draft import place_of as place_of
 from surehold.engine.journal.draft import saved as saved
 from surehold.engine.journal.draft import state_of as state_of
 from surehold.engine.journal.draft import texts_of as texts_of
+from surehold.engine.journal.notes import BRANCH as BRANCH
+from surehold.engine.journal.notes import OpenNotes as OpenNotes
+from surehold.engine.journal.notes import branch_note as branch_note
+from surehold.engine.journal.notes import line_in as line_in
+from surehold.engine.journal.notes import read_line as read_line
+from surehold.engine.journal.notes import read_notes as read_notes
+from surehold.engine.journal.notes import read_since as read_since
+from surehold.engine.journal.notes import spans_to as spans_to
 from surehold.engine.journal.reader import Loaded as Loaded
 from surehold.engine.journal.reader import Reader as Reader
 from surehold.engine.journal.reader import Tail as Tail

@@ -332,7 +332,10 @@ class CheckpointManager(Manager, Closing):
         Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
         be interrupted and called again with the same *scratch*.
         """
-        return self.perform(transfer.encrypt_runs(self.face, name_or_run_id, Path(scratch)))
+        from surehold.engine.runs import RunLease
+
+        steps = transfer.encrypt_runs(self.face, name_or_run_id, Path(scratch), RunLease)
+        return self.perform(steps)
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.

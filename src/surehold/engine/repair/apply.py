@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -22,7 +22,10 @@ from surehold.errors import ConflictError, CorruptError, NotFoundError, UsageErr
 from surehold.storage.base import Batch, Leasing, Repairable, owner_is_dead
 
 if TYPE_CHECKING:
-    from surehold.engine.commit import Face
+    from surehold.engine.journal import Journal, Reader
+    from surehold.engine.metrics import Metrics
+    from surehold.engine.retention import RetentionManager
+    from surehold.storage.base import Storage
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -74,10 +77,27 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines) or "nothing is damaged"
 
 
+class RepairedFace(Protocol):
+    """All that a repair needs of the engine: `engine.commit.Face`."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def reader(self) -> Reader: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def retention(self) -> RetentionManager: ...
+    @property
+    def metrics(self) -> Metrics: ...
+
+
 class Repairer:
     """Repairs the runs of one storage, when asked or when one is found damaged."""
 
-    def __init__(self, face: Face, on_corrupt: OnCorrupt, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, face: RepairedFace, on_corrupt: OnCorrupt, clock: Callable[[], datetime]
+    ) -> None:
         self._face = face
         self._storage = face.storage
         self._clock = clock

@@ -9,102 +9,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import OPEN_FROM, Header, Record
+from surehold.core.records import NOTE_KINDS, Answer, Effect, Item, Question, Timer
 from surehold.engine.commit import WARNED
-from surehold.engine.crypto import Sealer
-from surehold.engine.journal import Note, Reader
+from surehold.engine.journal import (
+    Note,
+)
 from surehold.errors import StorageError
 
 logger = logging.getLogger("surehold.checkpoint")
 
 
-class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call to the outside world: its intent and, once it has ended, its outcome."""
-
-    id: str
-    """The call's position in the run: unique, and the same on every replay."""
-    name: str
-    key: str
-    """The idempotency key that goes with the call; empty if nothing is called: a recorded time,
-    number, id or patch."""
-    args: str = ""
-    """A digest of the arguments."""
-    policy: str = "ask"
-    began: str = ""
-    done: bool = False
-    failures: int = 0
-    """Attempts that failed before this one."""
-    repeat: bool = False
-    """The call did not happen, and one more attempt is permitted."""
-    value: msgspec.Raw = msgspec.Raw()
-    error: tuple[str, str] | None = None
-    """Class name and text of the exception that the call ended with."""
-    raised: Any = None
-    """The exception itself, as `recorded_error` writes it."""
-    seconds: float = 0.0
-    tokens: int = 0
-    dollars: float = 0.0
-
-
-class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A completed item of a parallel node."""
-
-    id: str
-    args: str
-    value: msgspec.Raw
-
-
-class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A question that a person is asked."""
-
-    id: str
-    text: msgspec.Raw
-    """The question, as the codec writes it."""
-    schema: Any = None
-    """The JSON Schema of the answers that fit, if there is one."""
-    problem: str = ""
-    """The reason that the last answer did not fit."""
-    until: float | None = None
-    """Seconds since 1970 after which no answer is waited for."""
-    expired: bool = False
-    """No answer came in time."""
-
-
-class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The answer to a question, or the value of an event."""
-
-    id: str
-    value: msgspec.Raw
-
-
-class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A time that a run waits for, with or without an event that may come first."""
-
-    id: str
-    name: str
-    """``sleep``, or the event that is awaited."""
-    until: float | None = None
-    """Seconds since 1970; None if only the event ends the wait."""
-    event: bool = False
-    expired: bool = False
-    """The time has come: the sleep is over, or the event did not come."""
-
-
 Entry = Effect | Item | Question | Answer | Timer
 _E = TypeVar("_E", Effect, Item, Question, Answer, Timer)
-_KINDS: dict[str, type[Any]] = {
-    "effect": Effect,
-    "item": Item,
-    "question": Question,
-    "answer": Answer,
-    "timer": Timer,
-}
-_DECODE = {name: msgspec.json.Decoder(kind).decode for name, kind in _KINDS.items()}
-_NAMES = {kind: name for name, kind in _KINDS.items()}
+_NAMES = {kind: name for name, kind in NOTE_KINDS.items()}
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -361,101 +282,3 @@ def permitted(entry: Effect) -> Effect:
     return msgspec.structs.replace(
         entry, done=False, repeat=True, error=None, raised=None, failures=0
     )
-
-
-BRANCH = "branch"
-"""The kind of the notes that mark the continuation of a run from an earlier record."""
-
-
-def branch_note(after: int, until: int) -> Note:
-    """The note of a run that continues from *after*, abandoning up to *until*.
-
-    It is written with the checkpoint that the new branch begins with.
-    """
-    return Note(kind=BRANCH, content={}, metadata={"after": after, "until": until})
-
-
-def spans_to(branches: Sequence[Header], head: int) -> list[range]:
-    """The seqs that lead to record *head*, newest first.
-
-    *branches* are notes, oldest first.
-    """
-    spans = []
-    for note in reversed(branches):
-        after, until = note.metadata["after"], note.metadata["until"]
-        if until < head:
-            spans.append(range(until + 1, head + 1))
-            head = after
-    return [*spans, range(head + 1)]
-
-
-class OpenNotes(NamedTuple):
-    """The notes of a checkpoint's open step, along the branch that continues from it."""
-
-    notes: list[Note]
-    branch: int
-    """The record after which the newest branch began; 0 if there is none."""
-    end: int
-    """The last record of the branch: the run's newest, unless it was abandoned meanwhile."""
-    others: list[Note]
-    """The notes of other branches."""
-
-
-def read_line(reader: Reader, after: Header, head: int) -> OpenNotes:
-    """Read the open notes of a checkpoint up to *head*, the run's newest record."""
-    first = after.metadata.get(OPEN_FROM, after.seq)
-    return line_in(reader.sealer, reader.records(after.run_id, first + 1, head), after, head)
-
-
-def line_in(sealer: Sealer, records: Iterable[Record], after: Header, head: int) -> OpenNotes:
-    """The open notes of a checkpoint among *records*, which end with seq *head*."""
-    found, branches = _notes_in(sealer, records)
-    if not branches:
-        return OpenNotes([note for _, note in found], 0, head, [])
-    for end in (head, *(note.metadata["until"] for note in reversed(branches))):
-        spans = spans_to(branches, end)
-        if any(after.seq in span for span in spans):
-            break
-    notes: list[Note] = []
-    others: list[Note] = []
-    for seq, note in found:
-        (notes if any(seq in span for span in spans) else others).append(note)
-    began = [span.start - 1 for span in spans if span.start > after.seq]
-    return OpenNotes(notes, max(began, default=0), end, others)
-
-
-def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
-    """Read the open notes of a checkpoint up to the record with seq *head*."""
-    return read_line(reader, after, head).notes
-
-
-def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]:
-    """Read the notes after the record with seq *after*, up to *head*."""
-    records = reader.records(run_id, after + 1, head)
-    return [note for _, note in _notes_in(reader.sealer, records)[0]]
-
-
-def _notes_in(
-    sealer: Sealer, records: Iterable[Record]
-) -> tuple[list[tuple[int, Note]], list[Header]]:
-    """The notes of a ledger among *records*, with their seqs, and its branches."""
-    found: list[tuple[int, Note]] = []
-    branches: list[Header] = []
-    for record in records:
-        header = record.header
-        if header.frame != "note":
-            continue
-        if header.kind == BRANCH:
-            branches.append(header)
-        elif header.kind in _KINDS:
-            content = _DECODE[header.kind](sealer.open(record))
-            note = Note(
-                kind=header.kind,
-                content=content,
-                scope=header.scope,
-                step=header.step,
-                node=header.node,
-                parent=header.parent,
-            )
-            found.append((header.seq, note))
-    return found, branches

@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.records import Record
+from surehold.core.records import Answer, Effect, Question, Record, Timer
 from surehold.core.values import decode
 from surehold.engine.journal import Reader
-from surehold.engine.runs.effect_log import Answer, Effect, Question, Timer
 from surehold.errors import SureholdError
 
 

@@ -10,22 +10,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import Door, Header
+from surehold.core.records import Door, Header, Timer
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
 from surehold.engine.commit import Steps, append_notes, load, save_draft
-from surehold.engine.journal import CheckpointDraft, Loaded, Note, Saveable
-from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
-from surehold.engine.runs.awaited_run import AwaitedRun
-from surehold.engine.runs.effect_log import (
-    Ledger,
+from surehold.engine.journal import (
+    CheckpointDraft,
+    Loaded,
+    Note,
     OpenNotes,
-    Spot,
-    Timer,
+    Saveable,
     line_in,
     read_line,
     read_since,
 )
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
+from surehold.engine.runs.awaited_run import AwaitedRun
+from surehold.engine.runs.effect_log import Ledger, Spot
 from surehold.engine.runs.leases import LEASE_SECONDS, RunLease, SavedLease
 from surehold.engine.runs.leaving import Leaving
 from surehold.engine.runs.stop import StopRequests

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from surehold.core.records import Answer, Question
 from surehold.core.values import decode, encode
 from surehold.engine.hooks import hide_secrets
-from surehold.engine.runs.effect_log import Answer, Question
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import call_context, check_awaited
 from surehold.errors import Interrupted, UsageError

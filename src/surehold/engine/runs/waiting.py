@@ -12,22 +12,13 @@ import msgspec
 
 from surehold.config import read_config
 from surehold.core.policy import ANSWERED, QUEUED, describe_schema, validate_answer
-from surehold.core.records import check_free
+from surehold.core.records import Answer, Effect, Question, Timer, check_free
 from surehold.core.values import decode, encode
 from surehold.engine.commit import append_together
 from surehold.engine.hooks import redacting_hooks
-from surehold.engine.journal import Note, Reader, Request
+from surehold.engine.journal import Note, Reader, Request, line_in
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs.effect_log import (
-    Answer,
-    Effect,
-    Entry,
-    Ledger,
-    Question,
-    Timer,
-    in_doubt,
-    line_in,
-)
+from surehold.engine.runs.effect_log import Entry, Ledger, in_doubt
 from surehold.errors import ConflictError, NotFoundError, UsageError
 from surehold.storage.base import (
     Leasing,

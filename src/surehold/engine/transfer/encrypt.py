@@ -6,16 +6,16 @@ file is removed. Interrupted anywhere, the run or the file is complete, and anot
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from surehold.core.records import Header, check_run_id, medium_name, open_record
 from surehold.engine.commit import Steps, Work
 from surehold.engine.crypto import Keys, Sealer, is_clear
-from surehold.engine.journal import Reader
+from surehold.engine.journal import Journal, Reader
 from surehold.engine.repair import verify_run
-from surehold.engine.runs import RunLease
 from surehold.engine.transfer.limits import UNLIMITED
 from surehold.engine.transfer.run_file import open_file
 from surehold.engine.transfer.runs import append_whole, write_encrypted
@@ -29,7 +29,19 @@ if TYPE_CHECKING:
 _SUFFIX = ".encrypting"
 
 
-def encrypt_runs(face: Face, name_or_run_id: str | None, scratch: Path) -> Steps[list[str]]:
+class _Held(Protocol):
+    epoch: int | None
+
+
+class Hold(Protocol):
+    """Takes the lease of a run, in a block: `engine.runs.RunLease`."""
+
+    def __call__(self, journal: Journal, run_id: str, /) -> AbstractContextManager[_Held]: ...
+
+
+def encrypt_runs(
+    face: Face, name_or_run_id: str | None, scratch: Path, hold: Hold
+) -> Steps[list[str]]:
     """Encrypt one run, the runs of a name, or all unencrypted ones; return the ids.
 
     A run that another process holds is refused with a `LeaseHeldError`.
@@ -42,7 +54,7 @@ def encrypt_runs(face: Face, name_or_run_id: str | None, scratch: Path) -> Steps
         )
     pending: list[str] = yield Work(lambda: _clear_runs(face, name_or_run_id, scratch))
     for run_id in pending:
-        yield Work(partial(_encrypt, face, keys, run_id, scratch))
+        yield Work(partial(_encrypt, face, keys, run_id, scratch, hold))
     return pending
 
 
@@ -88,10 +100,10 @@ def _check_own(storage: Storage, run_id: str, path: Path) -> None:
     )
 
 
-def _encrypt(face: Face, keys: Keys, run_id: str, scratch: Path) -> None:
+def _encrypt(face: Face, keys: Keys, run_id: str, scratch: Path, hold: Hold) -> None:
     storage, reader = face.storage, face.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
-    with RunLease(face.journal, run_id) as lease:
+    with hold(face.journal, run_id) as lease:
         run = reader.run(run_id)
         if run is not None and path.exists():
             _check_own(storage, run_id, path)

@@ -92,7 +92,7 @@ def answer_notes(
     address: Address, writes: Sequence[tuple[str, Any]], before: Collection[str]
 ) -> Iterator[Note]:
     """Notes that end the questions *before*, by id, which a task no longer asks."""
-    from surehold.engine.runs import Answer
+    from surehold.core.records import Answer
 
     for old in sorted(set(before) - {one.id for one in _asked(writes)}):
         answer = Answer(id=old, value=msgspec.Raw(b"null"))
@@ -103,7 +103,7 @@ def question_notes(
     address: Address, writes: Sequence[tuple[str, Any]], path: str
 ) -> Iterator[Note]:
     """Notes of the questions that a task asks with `interrupt`."""
-    from surehold.engine.runs import Question
+    from surehold.core.records import Question
 
     for asked in _asked(writes):
         schema = getattr(asked, "response_schema", None)

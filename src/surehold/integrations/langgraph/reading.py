@@ -95,7 +95,7 @@ class ThreadReading(Reading):
 
     def _answers(self, run_id: str, after: int, read: Any) -> Iterator[tuple[int, str, Any]]:
         """Answers after the record *after*: seq, question and value, oldest first."""
-        from surehold.engine.runs import Answer
+        from surehold.core.records import Answer
 
         query = RecordQuery(run_id=run_id, kind="answer", notes=True)
         seqs = [note.seq for note in self._storage.headers(query) if note.seq > after]

@@ -24,10 +24,10 @@ import msgspec
 
 from surehold.core.driving import drive, drive_async
 from surehold.core.policy import RetryPolicy
-from surehold.core.records import digest_of
+from surehold.core.records import Effect, digest_of
 from surehold.core.values import decode, encode, encode_tree
 from surehold.engine.hooks import HookManager
-from surehold.engine.runs.effect_log import Effect, permitted
+from surehold.engine.runs.effect_log import permitted
 from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
 from surehold.engine.runs.effects.error_text import describe as error_line
 from surehold.engine.runs.effects.error_text import failure_text

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from surehold.core.records import digest_of
+from surehold.core.records import Effect, digest_of
 from surehold.engine.hooks import hide_secrets
-from surehold.engine.runs.effect_log import Effect, Spot
+from surehold.engine.runs.effect_log import Spot
 from surehold.engine.runs.effects import AwaitsAll
 from surehold.errors import UsageError
 

@@ -1,0 +1,89 @@
+"""Notes of a run's progress: effects, items, questions, answers, timers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call to the outside world: its intent and, once it has ended, its outcome."""
+
+    id: str
+    """The call's position in the run: unique, and the same on every replay."""
+    name: str
+    key: str
+    """The idempotency key that goes with the call; empty if nothing is called: a recorded time,
+    number, id or patch."""
+    args: str = ""
+    """A digest of the arguments."""
+    policy: str = "ask"
+    began: str = ""
+    done: bool = False
+    failures: int = 0
+    """Attempts that failed before this one."""
+    repeat: bool = False
+    """The call did not happen, and one more attempt is permitted."""
+    value: msgspec.Raw = msgspec.Raw()
+    error: tuple[str, str] | None = None
+    """Class name and text of the exception that the call ended with."""
+    raised: Any = None
+    """The exception itself, as `recorded_error` writes it."""
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A completed item of a parallel node."""
+
+    id: str
+    args: str
+    value: msgspec.Raw
+
+
+class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A question that a person is asked."""
+
+    id: str
+    text: msgspec.Raw
+    """The question, as the codec writes it."""
+    schema: Any = None
+    """The JSON Schema of the answers that fit, if there is one."""
+    problem: str = ""
+    """The reason that the last answer did not fit."""
+    until: float | None = None
+    """Seconds since 1970 after which no answer is waited for."""
+    expired: bool = False
+    """No answer came in time."""
+
+
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The answer to a question, or the value of an event."""
+
+    id: str
+    value: msgspec.Raw
+
+
+class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A time that a run waits for, with or without an event that may come first."""
+
+    id: str
+    name: str
+    """``sleep``, or the event that is awaited."""
+    until: float | None = None
+    """Seconds since 1970; None if only the event ends the wait."""
+    event: bool = False
+    expired: bool = False
+    """The time has come: the sleep is over, or the event did not come."""
+
+
+NOTE_KINDS: dict[str, type[Any]] = {
+    "effect": Effect,
+    "item": Item,
+    "question": Question,
+    "answer": Answer,
+    "timer": Timer,
+}
+"""The types of such notes, by kind."""
