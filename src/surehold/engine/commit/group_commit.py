@@ -88,7 +88,7 @@ class GroupCommit:
         waiting = _Waiting(sent)
         try:
             self._queue.append(waiting)
-            if self._second is not None and len(self._queue) >= _ENOUGH:
+            if self._second is not None and len(self._queue) == _ENOUGH:
                 self._wake_first()
             while not waiting.is_settled:
                 leader, pause = self._turn_of(waiting)

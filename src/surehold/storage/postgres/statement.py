@@ -7,6 +7,7 @@ PostgreSQL's binary form, which libpq sends as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -26,6 +27,7 @@ _ARRAY = Struct("!iiIii").pack
 """Dimensions, no nulls, the type of the items, how many, and the number of the first."""
 _PREPARE_AFTER = 5
 """Calls on a connection after which a statement is worth the two round trips of preparing it."""
+_WHEN_ASKED = 1 << 30
 _TUPLES, _DONE, _BINARY = ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, Format.BINARY
 _SQLSTATE, _NOT_PREPARED = DiagnosticField.SQLSTATE, b"26000"
 
@@ -116,12 +118,20 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
     def _prepare(self, statement: Statement) -> bool:
         """Prepare *statement* if it is called often and no pooler stands between."""
         calls = self._calls[statement.name] = self._calls.get(statement.name, 0) + 1
-        if calls != _PREPARE_AFTER or not is_direct(self):
+        if calls != _PREPARE_AFTER or not self.prepares:
             return False
         self.pgconn.send_prepare(statement.name, statement.sql, statement.types)
         if self._answer().status == _DONE:
             self._ready.add(statement.name)
         return statement.name in self._ready
+
+    @cached_property
+    def prepares(self) -> bool:
+        """True if cursors may prepare statements: no pooler stands between."""
+        direct = is_direct(self)
+        # psycopg prepares nothing without a threshold, and with this one only when asked to.
+        self.prepare_threshold = _WHEN_ASKED if direct else None
+        return direct
 
     def _answer(self) -> PGresult:
         """The answer to what was just sent."""

@@ -29,7 +29,7 @@ from surehold.storage.postgres.queue import IDLE_FOR, PostgresQueues
 from surehold.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
 from surehold.storage.postgres.rows import append_one_values, head_at, head_of
 from surehold.storage.postgres.schema import channel_of, create, create_index, missing_indexes
-from surehold.storage.postgres.statement import TRUE
+from surehold.storage.postgres.statement import TRUE, PooledConnection
 from surehold.storage.queueing import ClaimQuery
 from surehold.storage.rows import Listing, id_key, id_range, open_row, record_of, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
@@ -231,12 +231,15 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
             stored = self._db.run(append_call(self._sql, batch, records).execute)
         return None if stored else self._explain(batch, records)
 
-    def _append(self, calls: list[AppendCall], db: psycopg.Connection) -> list[bool]:
+    def _append(self, calls: list[AppendCall], db: PooledConnection) -> list[bool]:
+        prepare = db.prepares
         with db.pipeline(), db.transaction():
             # In one order, so that two processes never wait for each other in a circle.
-            db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
+            runs = (sorted({call.run_id for call in calls}),)
+            db.execute(self._sql.lock, runs, prepare=prepare)
             cursors = [
-                psycopg.RawCursor(db).execute(call.sql, call.values, binary=True) for call in calls
+                psycopg.RawCursor(db).execute(call.sql, call.values, prepare=prepare, binary=True)
+                for call in calls
             ]
         rows = [cursor.fetchone() for cursor in cursors]
         return [bool(row and row[0]) for row in rows]
