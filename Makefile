@@ -19,8 +19,8 @@ BROWSER := chromium:chromium
 # A worker more than there are processors, because tests also wait for processes and servers.
 PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
 # The engine and the media that need no server; servers would take most of the time.
-COVERED := core engine storage/sqlite storage/files storage/io \
-	$(foreach medium,sqlite filesystem memory,contract/test_$(medium).py)
+COVERED := core engine doors $(addprefix storage/,files io memory sqlite test_process.py test_registry.py) \
+	$(foreach medium,filesystem memory sqlite state_store,contract/test_$(medium).py)
 
 # Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
 unexport PYTHONDONTWRITEBYTECODE
