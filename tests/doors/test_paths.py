@@ -18,7 +18,18 @@ from tests.builders.counting import Counting
 from tests.builders.fleets import manager, team
 
 import surehold
-from surehold import Agent, Fleet, ResilientCheckpointManager, StateGraph, step, workflow
+from surehold import (
+    Agent,
+    AsyncCheckpointManager,
+    CheckpointManager,
+    Fleet,
+    HookEvent,
+    HookManager,
+    ResilientCheckpointManager,
+    StateGraph,
+    step,
+    workflow,
+)
 from surehold.integrations.langgraph.saver import SureholdSaver
 from surehold.testing.scripted import ScriptedModel
 
@@ -230,3 +241,20 @@ def test_a_run_is_taken_as_the_storage_can(storage: type[Counting], calls: list[
     left = whole.killed_after(2)
     loop(left)
     assert left.before_append == calls
+
+
+@pytest.mark.parametrize("execute", [loop, async_loop, function, async_function, graph])
+def test_hooks_hear_of_a_resume_at_every_door(execute: Execute) -> None:
+    whole = Counting()
+    execute(whole)
+    heard: list[str] = []
+    hooks = HookManager()
+    for event in (HookEvent.PRE_RESUME, HookEvent.POST_CHECKPOINT_LOAD, HookEvent.POST_RESUME):
+        hooks.register(event, lambda context: heard.append(context.event_type.value))
+    left = whole.killed_after(2)
+    if execute is graph:
+        made = line(left).over(AsyncCheckpointManager(left, hook_manager=hooks))
+        asyncio.run(made.run(run_id="r"))
+    else:
+        execute(CheckpointManager(left, hook_manager=hooks))  # type: ignore[arg-type]
+    assert heard == ["pre_resume", "post_checkpoint_load", "post_resume"]

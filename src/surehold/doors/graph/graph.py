@@ -741,8 +741,8 @@ class Execution:
         except EndRun as ending:
             status, state, error = ending.status, ending.state, ending.error
         if state is None and manager is not None:
-            loaded = await manager.resume_from_latest(run_id)
-            state = loaded if isinstance(loaded, State) else None
+            tail = await asyncio.to_thread(partial(manager.reader.tail_of, run_id, notes=False))
+            state = tail.loaded.graph_state() if tail is not None else None
         return GraphResult(
             run_id=run_id,
             status=status,
