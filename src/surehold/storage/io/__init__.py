@@ -14,4 +14,5 @@ from surehold.storage.io.dirfd import read_at as read_at
 from surehold.storage.io.dirfd import sync as sync
 from surehold.storage.io.dirfd import temporary as temporary
 from surehold.storage.io.dirfd import write_at as write_at
+from surehold.storage.io.resilient_io import Retry as Retry
 from surehold.storage.io.resilient_io import write_file as write_file
