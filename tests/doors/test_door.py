@@ -258,7 +258,7 @@ def _without_doors(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> N
     """Let the journal write headers that name no door, as older versions did."""
     from surehold.engine.journal import append
 
-    monkeypatch.setattr(append, "_door_of", lambda draft, base: None)
+    monkeypatch.setattr(append, "Header", lambda **facts: Header(**{**facts, "door": None}))
 
 
 @pytest.mark.parametrize("kind", ["graph", "agent", "fleet"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from surehold.integrations.langgraph.importer import check_file as check_file
-from surehold.integrations.langgraph.importer import import_threads as import_threads
-from surehold.integrations.langgraph.saver import SureholdSaver as SureholdSaver
+from surehold.lazy import extra
+
+with extra("langgraph"):
+    from surehold.integrations.langgraph.importer import check_file as check_file
+    from surehold.integrations.langgraph.importer import import_threads as import_threads
+    from surehold.integrations.langgraph.saver import SureholdSaver as SureholdSaver
