@@ -85,7 +85,11 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(2):
             agent = build(directory, key)
-            result = await agent.run("Publish the pages")
+            try:
+                result = await agent.run("Publish the pages")
+            except SystemExit as stopped:  # SIGTERM: the cycle was finished and saved first
+                print("stopped with exit code", stopped.code)
+                continue
             print(result.status, "after", result.cycles_used, "cycles,", result.budget)
         manager = agent.state_manager
         assert manager is not None

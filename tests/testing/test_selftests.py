@@ -21,7 +21,7 @@ def selftest(
 ) -> tuple[int, str]:
     """The exit code and the output of ``surehold selftest``, with some code run *before* it."""
     words = [*(["-s", address] if address else []), "selftest", "--rounds", "1", *arguments]
-    code = f"{before}\nfrom surehold.cli.app import main\nraise SystemExit(main({words!r}))"
+    code = f"{before}\nfrom surehold.__main__ import main\nraise SystemExit(main({words!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=cwd,

@@ -117,10 +117,9 @@ with SureholdSaver({address!r}) as saver:
 
 
 NOT_FOR_READING = (
-    *("engine.runs.effect_log", "engine.hooks.events", "engine.transfer.runs"),
-    *("engine.commit.rotation", "engine.journal.changes", "engine.commit.save"),
-    *("engine.repair.verification", "core.policy.redaction", "core.policy.retention"),
-    *("core.policy.rules", "core.state.agent_state", "integrations.langgraph.upkeep"),
+    *("engine.runs.effect_log", "engine.transfer.runs", "engine.groups.definition"),
+    *("doors.graph.graph", "doors.functions.definition", "agents.agent.agent"),
+    *("executors.worker", "views.runs", "integrations.langgraph.upkeep"),
 )
 
 

@@ -239,7 +239,7 @@ class FunctionRun:
         )
         ending = ending_of(error, facts)
         if ending.gives == "lost":
-            raise taken_over(self.run_id) from error
+            raise taken_over(self.run_id, self._opened.lost) from error
         if ending.gives == "result":
             return self._left(ending, error)
         if ending.saves:

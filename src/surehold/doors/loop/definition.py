@@ -476,7 +476,7 @@ class Run:
         facts = RunFacts(run_id=self.run_id, lost=opened.lost is not None, followed=followed)
         ending = ending_of(error, facts)
         if ending.gives == "lost":
-            raise taken_over(self.run_id) from error
+            raise taken_over(self.run_id, opened.lost) from error
         if not ending.saves:
             return
         failed = ending.kind == "recovery"
