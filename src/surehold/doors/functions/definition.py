@@ -318,7 +318,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
 
         The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
         those of higher *priority* start first; those of different *key* s take turns. *delay* is
-        the number of seconds before which it does not start. A second call with the same *run_id*
+        the number of seconds to wait before the start. A second call with the same *run_id*
         or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
         """
         submit = partial(
