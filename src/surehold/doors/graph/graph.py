@@ -9,8 +9,8 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from functools import partial
-from typing import Any, Self, TypeVar, Unpack
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -60,8 +60,34 @@ from surehold.storage.memory import MemoryStorage
 from surehold.storage.registry import open_storage
 
 logger = logging.getLogger("surehold.graph")
+P = ParamSpec("P")
 T = TypeVar("T")
 _said: set[str] = set()
+
+
+def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    if not in_event_loop():
+        return asyncio.run(work)
+    work.close()
+    raise UsageError(
+        "this is for code without an event loop",
+        hint="await the method without _sync: `await graph.run(...)`",
+    )
+
+
+def _blocking(
+    method: Callable[Concatenate[StateGraph, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[StateGraph, P], T]:
+    """*method* for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
+
+    @wraps(method)
+    def blocking(graph: StateGraph, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        graph._opened()  # before the copy: the graph closes it
+        alone = copy.copy(graph)
+        alone._alone = True
+        return _in_a_loop(method(alone, *args, **kwargs))
+
+    return blocking
 
 
 class StateGraph(AsyncClosing):
@@ -116,6 +142,8 @@ class StateGraph(AsyncClosing):
         self._entry: str | None = None
         self._exits: list[str] = []
         self._plan: Plan | None = None
+        self._alone = False
+        """True if its runs have their event loop to themselves."""
         self._module = module_of_caller(1)
         self._known_as: object = self
         """The object that its module's variable holds, of which this may be a copy."""
@@ -312,22 +340,19 @@ class StateGraph(AsyncClosing):
         Raises what `execute` raises for failures, and a `UsageError` if the run of that id began
         with other *values*; without values it continues as it is.
         """
-        execution = self._execution(values, run_id, answer, answers, secrets, on_event)
-        return await execution.result(alone=False)
+        answered = answer is not NOTHING or bool(answers)
+        state = _first_state(values, run_id) if answered else self._begun(values, run_id)
+        if secrets:
+            state = state.with_secrets(secrets)
+        given = state if values is not None else None
+        wanted = ResumeRequest(
+            state.run_id, answer=answer, answers=answers or {}, secrets=secrets or {}, given=given
+        )
+        if answered and run_id is None:
+            raise UsageError("an answer is given, and no run_id", hint="name the run that waits")
+        return await Execution(self, state, wanted if answered else None, on_event, given).result()
 
-    def run_sync(
-        self,
-        values: State | Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        answer: Any = NOTHING,
-        answers: Mapping[str, Any] | None = None,
-        secrets: Mapping[str, Any] | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> GraphResult:
-        """`run` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
-        execution = self._execution(values, run_id, answer, answers, secrets, on_event)
-        return _in_a_loop(execution.result(alone=True))
+    run_sync = _blocking(run)
 
     async def start(
         self, values: State | Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
@@ -389,27 +414,6 @@ class StateGraph(AsyncClosing):
         )
         return EventStream(run)
 
-    def _execution(
-        self,
-        values: State | Mapping[str, Any] | None,
-        run_id: str | None,
-        answer: Any,
-        answers: Mapping[str, Any] | None,
-        secrets: Mapping[str, Any] | None,
-        on_event: Callable[[Event], None] | None,
-    ) -> Execution:
-        answered = answer is not NOTHING or bool(answers)
-        state = _first_state(values, run_id) if answered else self._begun(values, run_id)
-        if secrets:
-            state = state.with_secrets(secrets)
-        given = state if values is not None else None
-        wanted = ResumeRequest(
-            state.run_id, answer=answer, answers=answers or {}, secrets=secrets or {}, given=given
-        )
-        if answered and run_id is None:
-            raise UsageError("an answer is given, and no run_id", hint="name the run that waits")
-        return Execution(self, state, wanted if answered else None, on_event, given)
-
     async def execute(
         self,
         state: State | Mapping[str, Any] | None = None,
@@ -427,7 +431,11 @@ class StateGraph(AsyncClosing):
         `Interrupted` if the run waits, `Drained` if it was asked to stop. All of them can be
         resumed.
         """
-        return await self._execute(state, secrets, alone=False)
+        if not isinstance(state, State):
+            state = self._begun(state, None)
+        return await self._execute(state.with_secrets(secrets) if secrets else state)
+
+    execute_sync = _blocking(execute)
 
     async def resume(
         self,
@@ -457,7 +465,9 @@ class StateGraph(AsyncClosing):
         wanted = ResumeRequest(
             run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force
         )
-        return await Execution(self, None, wanted, on_event).result(alone=False)
+        return await Execution(self, None, wanted, on_event).result()
+
+    resume_sync = _blocking(resume)
 
     async def resume_state(
         self,
@@ -486,34 +496,7 @@ class StateGraph(AsyncClosing):
             force,
             found=found,
         )
-        return await self._resume(wanted, alone=False, tell_spent=tell_spent)
-
-    def execute_sync(
-        self,
-        state: State | Mapping[str, Any] | None = None,
-        *,
-        secrets: Mapping[str, Any] | None = None,
-    ) -> State:
-        """`execute` for scripts, with its own event loop."""
-        return _in_a_loop(self._execute(state, secrets, alone=True))
-
-    def resume_sync(
-        self,
-        run_id: str,
-        *,
-        checkpoint_id: str | None = None,
-        step: int | None = None,
-        answer: Any = NOTHING,
-        answers: Mapping[str, Any] | None = None,
-        secrets: Mapping[str, Any] | None = None,
-        force: bool = False,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> GraphResult:
-        """`resume` for scripts, with its own event loop."""
-        wanted = ResumeRequest(
-            run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force
-        )
-        return _in_a_loop(Execution(self, None, wanted, on_event).result(alone=True))
+        return await self._resume(wanted, tell_spent)
 
     async def checkpoint(
         self,
@@ -529,23 +512,15 @@ class StateGraph(AsyncClosing):
         executed. The returned state has the new `checkpoint_id`.
         """
         self.manager  # noqa: B018 - raises if checkpointing is off
-        return await self._runner(self.plan(), False).checkpoint(run_id, edit or {}, metadata or {})
+        return await self._runner().checkpoint(run_id, edit or {}, metadata or {})
 
     async def _execute(
         self,
-        state: State | Mapping[str, Any] | None,
-        secrets: Mapping[str, Any] | None,
-        *,
-        alone: bool,
+        state: State,
         given: State | None = None,
         tell_spent: Callable[[Spent], None] | None = None,
     ) -> State:
-        plan = self.plan()
-        if not isinstance(state, State):
-            state = self._begun(state, None)
-        if secrets:
-            state = state.with_secrets(secrets)
-        runner = self._runner(plan, alone, tell_spent)
+        runner = self._runner(tell_spent)
         with runner.stop.watching(state.run_id, signals=self.config.signals):
             return await runner.execute(state, given)
 
@@ -557,22 +532,16 @@ class StateGraph(AsyncClosing):
         return _first_state(values, run_id)
 
     async def _resume(
-        self,
-        wanted: ResumeRequest,
-        *,
-        alone: bool,
-        tell_spent: Callable[[Spent], None] | None = None,
+        self, wanted: ResumeRequest, tell_spent: Callable[[Spent], None] | None = None
     ) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off
-        runner = self._runner(self.plan(), alone, tell_spent)
+        runner = self._runner(tell_spent)
         with runner.stop.watching(wanted.run_id, signals=self.config.signals):
             return await runner.resume(wanted)
 
-    def _runner(
-        self, plan: Plan, alone: bool, tell_spent: Callable[[Spent], None] | None = None
-    ) -> Runner:
-        config = self.config.checkpoint
-        return Runner(plan, self._opened(), config, self.observers, alone, tell_spent)
+    def _runner(self, tell_spent: Callable[[Spent], None] | None = None) -> Runner:
+        plan, config = self.plan(), self.config.checkpoint
+        return Runner(plan, self._opened(), config, self.observers, self._alone, tell_spent)
 
     # Looking and branching
 
@@ -711,7 +680,7 @@ class Execution:
         if self._on_event is not None:
             self._on_event(event)
 
-    async def result(self, *, alone: bool) -> GraphResult:
+    async def result(self) -> GraphResult:
         """Execute, and return how the run ended."""
         graph, wanted = self._graph, self._wanted
         manager = graph.manager if wanted is not None else graph._opened()
@@ -726,11 +695,10 @@ class Execution:
         error = ""
         try:
             if wanted is not None:
-                state = await graph._resume(wanted, alone=alone, tell_spent=self._tell)
+                state = await graph._resume(wanted, self._tell)
             else:
-                state = await graph._execute(
-                    self._state, None, alone=alone, given=self._given, tell_spent=self._tell
-                )
+                assert self._state is not None
+                state = await graph._execute(self._state, self._given, self._tell)
             status = "completed"
         except (KeyboardInterrupt, SystemExit):  # also Drained, if a signal asked for it
             raise
@@ -758,13 +726,3 @@ class Execution:
 def _check_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not name:
         raise UsageError(f"{what} is {name!r}", hint="give a name; several as one argument each")
-
-
-def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
-    if not in_event_loop():
-        return asyncio.run(work)
-    work.close()
-    raise UsageError(
-        "this is for code without an event loop",
-        hint="await the method without _sync: `await graph.run(...)`",
-    )
