@@ -7,12 +7,12 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, Unpack, overload
 
 import msgspec
 
 from surehold.agents.models import ToolSpec
-from surehold.core.policy import RetryPolicy, read_policy, refuse_options
+from surehold.core.policy import RetryOptions, RetryPolicy, read_policy, refuse_options
 from surehold.engine.runs.effects import InDoubt
 from surehold.errors import UsageError
 
@@ -21,10 +21,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ABOUT = re.compile(r"^\s*(\w+)\s*(?:\([^)]*\))?\s*:\s*(\S.*)$")
 _MARK = "__surehold_tool__"
-_OPTIONS = (
-    *("name", "read_only", "idempotent", "approval", "checkpoint_before"),
-    *("retries", "backoff", "timeout", "concurrency", "policy"),
-)
+
+
+class ToolOptions(RetryOptions, total=False):
+    """The options of `tool`."""
+
+    name: str | None
+    read_only: bool
+    idempotent: bool
+    approval: bool
+    checkpoint_before: bool
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,36 +100,11 @@ ToolLike: TypeAlias = Tool | Callable[..., Any]
 @overload
 def tool(fn: F) -> F: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    read_only: bool = False,
-    idempotent: bool = False,
-    approval: bool = False,
-    checkpoint_before: bool = False,
-    retries: int | None = None,
-    backoff: float | None = None,
-    timeout: float | None = None,
-    concurrency: int | None = None,
-    policy: RetryPolicy | None = None,
-) -> Callable[[F], F]: ...
-def tool(
-    fn: F | None = None,
-    *,
-    name: str | None = None,
-    read_only: bool = False,
-    idempotent: bool = False,
-    approval: bool = False,
-    checkpoint_before: bool = False,
-    retries: int | None = None,
-    backoff: float | None = None,
-    timeout: float | None = None,
-    concurrency: int | None = None,
-    policy: RetryPolicy | None = None,
-    **unknown: Any,
-) -> F | Callable[[F], F]:
+def tool(**options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+def tool(fn: F | None = None, **options: Unpack[ToolOptions]) -> F | Callable[[F], F]:
     """Mark a function as a tool, with the properties of a call.
 
+    - *name*: the tool's name for models, that of the function unless given.
     - *read_only* and *idempotent* functions may be called again; several calls of read-only ones
       run in parallel. If the process dies during a call of any other, the call is in doubt, and
       the run waits until `surehold.resolve` says what happened.
@@ -141,21 +122,15 @@ def tool(
     >>> read_tool(search).spec.parameters["required"]
     ['query']
     """
-
-    refuse_options("tool", unknown, _OPTIONS)
-    fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
-    attempts = read_policy(policy, {**fields, "concurrency": concurrency})
+    refuse_options("tool", options, ToolOptions.__annotations__)
+    policy = read_policy(options)
+    kind: dict[str, Any] = {
+        name: value for name, value in options.items() if name in Tool.__struct_fields__
+    }
 
     def mark(function: F) -> F:
-        made = _make(
-            function,
-            name=name or str(getattr(function, "__name__", "")),
-            read_only=read_only,
-            idempotent=idempotent,
-            approval=approval,
-            checkpoint_before=checkpoint_before,
-            policy=attempts,
-        )
+        name = options.get("name") or str(getattr(function, "__name__", ""))
+        made = _make(function, **{**kind, "name": name, "policy": policy})
         setattr(function, _MARK, made)
         return function
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from surehold.core.policy.answer_schema import describe_schema as describe_schema
 from surehold.core.policy.answer_schema import validate_answer as validate_answer
+from surehold.core.policy.attempts import RetryOptions as RetryOptions
 from surehold.core.policy.attempts import RetryPolicy as RetryPolicy
 from surehold.core.policy.attempts import may_help as may_help
 from surehold.core.policy.attempts import read_policy as read_policy

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from math import isfinite
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -67,9 +68,22 @@ def may_help(error: Exception) -> bool:
     return not isinstance(cause, _MISTAKES)
 
 
-def read_policy(policy: RetryPolicy | None, given: dict[str, Any]) -> RetryPolicy:
-    """Return *policy*, or a policy made from the fields in *given*; not both."""
-    fields = {name: value for name, value in given.items() if value is not None}
+class RetryOptions(TypedDict, total=False):
+    """The fields of a `RetryPolicy` as options, or the policy itself."""
+
+    retries: int | None
+    backoff: float | None
+    timeout: float | None
+    concurrency: int | None
+    policy: RetryPolicy | None
+
+
+def read_policy(options: RetryOptions) -> RetryPolicy:
+    """Return the policy in *options*, or one made from its fields there; not both."""
+    given: Mapping[str, object] = options
+    known = RetryPolicy.__struct_fields__
+    fields: dict[str, Any] = {one: given[one] for one in known if given.get(one) is not None}
+    policy = options.get("policy")
     if policy is None:
         return RetryPolicy(**fields)
     if not isinstance(policy, RetryPolicy):
@@ -79,14 +93,16 @@ def read_policy(policy: RetryPolicy | None, given: dict[str, Any]) -> RetryPolic
     return policy
 
 
-def refuse_options(what: str, unknown: dict[str, Any], known: tuple[str, ...]) -> None:
+def refuse_options(what: str, given: Iterable[str], known: Collection[str]) -> None:
     """Raise a `UsageError` for an option that *what* lacks, with the nearest name.
 
-    >>> refuse_options("step", {"retry": 3}, ("name", "retries"))
+    >>> refuse_options("step", ["retry"], ["name", "retries"])
     Traceback (most recent call last):
     surehold.errors.UsageError: step has no option 'retry' (did you mean retries=?)
     """
-    for name in unknown:
+    for name in given:
+        if name in known:
+            continue
         near = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}=?" if near else f"it has: {', '.join(known)}"
         raise UsageError(f"{what} has no option {name!r}", hint=hint)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from surehold.core.context import during
-from surehold.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
+from surehold.core.policy import RetryOptions, check_above_zero, read_policy, refuse_options
 from surehold.core.records import check_run_id
 from surehold.doors.events import Event, EventStream
 from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
@@ -63,12 +63,17 @@ _OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 _START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
 """Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
-_STEP_OPTIONS = (
-    *("name", "retries", "backoff", "timeout", "concurrency", "policy", "in_doubt", "probe"),
-)
 
 
 # Steps
+
+
+class StepOptions(RetryOptions, total=False):
+    """The options of `step`."""
+
+    name: str | None
+    in_doubt: InDoubt | None
+    probe: Callable[[str], Any] | None
 
 
 class Step(Generic[P, R]):
@@ -145,31 +150,8 @@ def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: .
 @overload
 def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
-def step(
-    *,
-    name: str | None = None,
-    retries: int | None = None,
-    backoff: float | None = None,
-    timeout: float | None = None,
-    concurrency: int | None = None,
-    policy: RetryPolicy | None = None,
-    in_doubt: InDoubt | None = None,
-    probe: Callable[[str], Any] | None = None,
-) -> _MakesStep: ...
-def step(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    retries: int | None = None,
-    backoff: float | None = None,
-    timeout: float | None = None,
-    concurrency: int | None = None,
-    policy: RetryPolicy | None = None,
-    in_doubt: InDoubt | None = None,
-    probe: Callable[[str], Any] | None = None,
-    **unknown: Any,
-) -> Any:
+def step(**options: Unpack[StepOptions]) -> _MakesStep: ...
+def step(function: Callable[..., Any] | None = None, /, **options: Unpack[StepOptions]) -> Any:
     """Make a function a step: in a run its outcome is recorded, not computed again.
 
     *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
@@ -184,12 +166,12 @@ def step(
     >>> double(4)
     8
     """
-    refuse_options("step", unknown, _STEP_OPTIONS)
-    fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
-    attempts = read_policy(policy, {**fields, "concurrency": concurrency})
+    refuse_options("step", options, StepOptions.__annotations__)
+    in_doubt, probe = options.get("in_doubt"), options.get("probe")
+    attempts = read_policy(options)
 
     def make(function: Callable[..., Any]) -> Any:
-        called = _name_of(function, "step", name)
+        called = _name_of(function, "step", options.get("name"))
         typed = Typed(function)
         rules = CallPolicy(
             name=called,

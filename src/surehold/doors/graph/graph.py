@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 import msgspec
 
 from surehold.core.closing import AsyncClosing
-from surehold.core.policy import RetryPolicy, Rules, read_policy
+from surehold.core.policy import RetryOptions, RetryPolicy, Rules, read_policy
 from surehold.core.records import Door, DoorKind
 from surehold.core.state import State
 from surehold.doors.checks import check_listener, is_async
@@ -197,8 +197,9 @@ class StateGraph(AsyncClosing):
         repeated, and failed attempts are saved, so that a resume does not begin to count again.
         """
         _check_name(name, "a node's name")
-        fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
-        attempts = read_policy(policy, {**fields, "concurrency": concurrency})
+        options = RetryOptions(retries=retries, backoff=backoff, timeout=timeout, policy=policy)
+        options["concurrency"] = concurrency
+        attempts = read_policy(options)
         if name in self._nodes:
             raise UsageError(f"there is a node {name!r} already", hint="choose another name")
         if isinstance(node, StateGraph):

@@ -235,50 +235,28 @@ class Run:
     def _each(self, items: Iterable[T]) -> Iterator[T]:
         if self._run is not None and self.completed:
             return
-        opened, context = self._opened()
-        loop, number = context.enter_loop()
-        begun, digest, count = loop.done, "", 0
-        for count, item in enumerate(items, 1):
-            digest = _chained(digest, item)
-            if count <= begun:
-                self._check_same(loop, count, begun, digest)
-                continue
-            opened.leaving.check()
-            depth = context.enter_item(loop, number)
-            try:
-                yield item
-            finally:
-                path = context.path_at(depth)
-                context.leave_item(depth)
-            self._item_done(loop, path, digest)
-        if count < begun:
-            raise opened.leaving.mark(other_items(opened.run_id, begun))
+        walk = _Walk(*self._opened())
+        for item in items:
+            if walk.begins(item):
+                try:
+                    yield item
+                finally:
+                    walk.leave()
+                self._item_done(walk.loop, walk.path, walk.digest)
+        walk.end()
 
     async def _each_async(self, items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
         if self._run is not None and self.completed:
             return
-        opened, context = self._opened()
-        loop, number = context.enter_loop()
-        begun, digest, count = loop.done, "", 0
+        walk = _Walk(*self._opened())
         async for item in _awaited(items):
-            count += 1
-            digest = _chained(digest, item)
-            if count <= begun:
-                self._check_same(loop, count, begun, digest)
-                continue
-            depth = context.enter_item(loop, number)
-            try:
-                yield item
-            finally:
-                path = context.path_at(depth)
-                context.leave_item(depth)
-            await asyncio.to_thread(self._item_done, loop, path, digest)
-        if count < begun:
-            raise opened.leaving.mark(other_items(opened.run_id, begun))
-
-    def _check_same(self, loop: LoopProgress, count: int, begun: int, digest: str) -> None:
-        if count == begun and digest != loop.digest:
-            raise self._opened()[0].leaving.mark(other_items(self.run_id, begun))
+            if walk.begins(item):
+                try:
+                    yield item
+                finally:
+                    walk.leave()
+                await asyncio.to_thread(self._item_done, walk.loop, walk.path, walk.digest)
+        walk.end()
 
     def _item_done(self, loop: LoopProgress, path: str, digest: str) -> None:
         opened, context = self._opened()
@@ -586,6 +564,39 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status} at step {self.step}>"
+
+
+class _Walk:
+    """One pass of `Run.each` over its items."""
+
+    def __init__(self, opened: OpenRun, context: RunContext) -> None:
+        self._opened, self._context = opened, context
+        self.loop, self._number = context.enter_loop()
+        self._begun, self._count, self.digest = self.loop.done, 0, ""
+
+    def begins(self, item: Any) -> bool:
+        """Count *item* and begin it, unless an earlier execution completed it."""
+        self._count += 1
+        self.digest = _chained(self.digest, item)
+        if self._count > self._begun:
+            self._opened.leaving.check()
+            self._depth = self._context.enter_item(self.loop, self._number)
+            return True
+        self._check(self._count < self._begun or self.digest == self.loop.digest)
+        return False
+
+    def leave(self) -> None:
+        """Leave the body of the item."""
+        self.path = self._context.path_at(self._depth)
+        self._context.leave_item(self._depth)
+
+    def end(self) -> None:
+        """Check that no completed item is missing."""
+        self._check(self._count >= self._begun)
+
+    def _check(self, same: bool) -> None:
+        if not same:
+            raise self._opened.leaving.mark(other_items(self._opened.run_id, self._begun))
 
 
 class Each(Generic[T]):

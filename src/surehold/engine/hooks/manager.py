@@ -210,10 +210,7 @@ class HookManager:
         *timeout* is for handlers that were registered without one. A veto ends the firing; a
         replaced state is what the handlers after it see.
         """
-        event = _read_event(event)
-        if event not in self._registered:
-            return []
-        steps = self._steps(event, agent_id, data or {}, timeout, metadata or {}, trace_id)
+        steps = self._steps(event, agent_id, data, timeout, metadata, trace_id)
         return drive(steps, self._calls.make)
 
     async def trigger(
@@ -226,30 +223,30 @@ class HookManager:
         trace_id: str | None = None,
     ) -> list[HookResult]:
         """The same as `fire`, awaited; async handlers run on the caller's event loop."""
-        event = _read_event(event)
-        if event not in self._registered:
-            return []
-        steps = self._steps(event, agent_id, data or {}, timeout, metadata or {}, trace_id)
+        steps = self._steps(event, agent_id, data, timeout, metadata, trace_id)
         return await drive_async(steps, self._calls.make_async)
 
     def _steps(
         self,
-        event: HookEvent,
+        event: HookEvent | str,
         agent_id: str,
-        data: Mapping[str, Any],
+        data: Mapping[str, Any] | None,
         timeout: float | None,
-        metadata: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None,
         trace_id: str | None,
     ) -> Generator[Call, CallOutcome, list[HookResult]]:
         """Yields the calls to make and is sent their outcomes, however they were made."""
         results: list[HookResult] = []
-        data = dict(data)
+        event = _read_event(event)
+        if event not in self._registered:
+            return results
+        data = dict(data or {})
         run_id = str(data.get("run_id", ""))
         trace_id = trace_id or uuid4().hex
         limit = self._timeout if timeout is None else _read_timeout(timeout)
         for registration in self._registered.get(event, ()):
             context = HookContext(
-                event, agent_id, run_id, time(), dict(data), dict(metadata), trace_id
+                event, agent_id, run_id, time(), dict(data), dict(metadata or {}), trace_id
             )
             handler = registration.handler
             verdict = yield from self._call(

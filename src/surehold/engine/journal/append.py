@@ -19,7 +19,7 @@ from surehold.engine.crypto import CLEAR_NOTES, Sealer
 from surehold.engine.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from surehold.engine.journal.draft import CheckpointDraft, Saveable
 from surehold.engine.journal.reader import LIGHTEST_DELTA, Loaded, Reader, Tail
-from surehold.engine.journal.requests import Outcome, Request
+from surehold.engine.journal.requests import Note, Outcome, Request
 from surehold.engine.journal.unconfirmed import UnconfirmedAppends
 from surehold.errors import ConflictError, CorruptError, EncodeError, SureholdError
 from surehold.storage.base import Atomic, Batch, Leasing, RunInfo, Storage
@@ -543,44 +543,44 @@ class Journal:
             text = msgspec.json.encode(note.content)
             if self._redacting is not None:
                 note, text = self._redacting.note(run_id, note, text)  # noqa: PLW2901
-            header = Header(
-                run_id=run_id,
-                seq=cursor.seq + 1,
-                id=new_id(time.time_ns(), os.urandom(8)),
-                frame="note",
-                saved_at=self._clock(),
-                name=note.name or cursor.name,
-                scope=note.scope,
-                parent=note.parent,
-                step=note.step,
-                node=note.node,
-                kind=note.kind,
-                tags=note.tags,
-                metadata=note.metadata,
-                epoch=request.epoch or 0,
-                prev=cursor.digest,
-            )
-            self._write(cursor, group, records, header, text)
+            self._note(cursor, request, note, group, records, text)
+
+    def _note(
+        self,
+        cursor: Cursor,
+        request: Request,
+        note: Note,
+        group: _Group,
+        records: list[Record],
+        text: bytes,
+    ) -> None:
+        header = Header(
+            run_id=request.run_id,
+            seq=cursor.seq + 1,
+            id=new_id(time.time_ns(), os.urandom(8)),
+            frame="note",
+            saved_at=self._clock(),
+            name=note.name or cursor.name,
+            scope=note.scope,
+            parent=note.parent,
+            step=note.step,
+            node=note.node,
+            kind=note.kind,
+            tags=note.tags,
+            metadata=note.metadata,
+            epoch=request.epoch or 0,
+            prev=cursor.digest,
+        )
+        self._write(cursor, group, records, header, text)
 
     def _give_key(
         self, cursor: Cursor, request: Request, name: str, group: _Group, records: list[Record]
     ) -> None:
         """Begin with the note that keeps the run's key, if it is to have one and has none."""
-        run_id = request.run_id
-        text = self._sealer.new_key(run_id)
+        text = self._sealer.new_key(request.run_id)
         if text is not None:
-            header = Header(
-                run_id=run_id,
-                seq=cursor.seq + 1,
-                id=new_id(time.time_ns(), os.urandom(8)),
-                frame="note",
-                saved_at=self._clock(),
-                name=name or cursor.name,
-                kind="key",
-                epoch=request.epoch or 0,
-                prev=cursor.digest,
-            )
-            self._write(cursor, group, records, header, text)
+            key = Note(kind="key", content=None, name=name)
+            self._note(cursor, request, key, group, records, text)
 
     def _write(
         self, cursor: Cursor, group: _Group, records: list[Record], header: Header, text: bytes

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from surehold.core.closing import Closing
+from surehold.core.driving import drive
 from surehold.core.records import Header
 from surehold.core.state import Saver, register_saver
 from surehold.engine import commit as operations
@@ -47,23 +48,11 @@ class CheckpointManager(Manager, Closing):
 
     def perform(self, steps: Steps[T]) -> T:
         """Carry out an operation, for integrations that write operations of their own."""
-        # `core.driving.drive`, written out: every save passes here.
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    if type(step) is Commit:
-                        result = self.face.engine.commits.commit(self.face.journal, step.request)
-                    else:
-                        result = self._do(step)
-                except Exception as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return drive(steps, self._do)
 
     def _do(self, step: Step) -> Any:
+        if type(step) is Commit:
+            return self.face.engine.commits.commit(self.face.journal, step.request)
         if type(step) is Work:
             return step.call()
         if type(step) is Pause:
