@@ -282,7 +282,8 @@ class Run:
         before the call.
         """
         opened, context = self._opened()
-        opened.leaving.check()
+        if opened.leaving.signals:
+            opened.leaving.check()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
         before = {key: self._state[key] for key in values if key in self._state}
@@ -306,7 +307,8 @@ class Run:
             if body is not None:
                 context.put_back(body)
             raise
-        opened.stop.check()
+        if opened.stop.reason is not None:
+            opened.stop.check()
         return saved
 
     def _is_due(self, node: str | None = None) -> bool:

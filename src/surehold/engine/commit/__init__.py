@@ -14,6 +14,7 @@ from surehold.engine.commit.engine import Engine as Engine
 from surehold.engine.commit.engine import engine_of as engine_of
 from surehold.engine.commit.face import Face as Face
 from surehold.engine.commit.group_commit import GroupCommit as GroupCommit
+from surehold.engine.commit.group_commit import perform as perform
 from surehold.engine.commit.save import WARNED as WARNED
 from surehold.engine.commit.save import append_notes as append_notes
 from surehold.engine.commit.save import erase as erase

@@ -7,9 +7,16 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from surehold.engine.commit.steps import Commit, Fire, Pause, Step, Steps, Work
 from surehold.engine.journal import Journal, Outcome, Request, Sent, commit
 from surehold.errors import SureholdError
+
+if TYPE_CHECKING:
+    from surehold.engine.commit.face import Face
+
+T = TypeVar("T")
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
@@ -186,3 +193,31 @@ class GroupCommit:
 
 def _runs(sent: Iterable[Sent]) -> set[tuple[Journal, str]]:
     return {(journal, request.run_id) for journal, request in sent}
+
+
+def perform(face: Face, steps: Steps[T]) -> T:
+    """Carry out an operation; its commits may go out with requests of others."""
+    # `core.driving.drive`, written out: every save passes here.
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if type(step) is Commit:
+                    result = face.engine.commits.commit(face.journal, step.request)
+                else:
+                    result = _do(face, step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def _do(face: Face, step: Step) -> Any:
+    if type(step) is Work:
+        return step.call()
+    if type(step) is Pause:
+        return time.sleep(step.seconds)
+    assert type(step) is Fire and face.hooks is not None
+    return face.hooks.fire(step.event, step.agent_id, step.data)

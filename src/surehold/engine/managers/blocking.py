@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from surehold.core.closing import Closing
-from surehold.core.driving import drive
 from surehold.core.records import Header
 from surehold.core.state import Saver, register_saver
 from surehold.engine import commit as operations
 from surehold.engine import transfer
-from surehold.engine.commit import Commit, Fire, Pause, Step, Steps, Work
+from surehold.engine.commit import Steps
 from surehold.engine.journal import CheckpointDraft, Loaded, Note, Saveable
 from surehold.engine.managers.setup import Manager
 from surehold.engine.transfer import LIMITS
@@ -48,17 +46,7 @@ class CheckpointManager(Manager, Closing):
 
     def perform(self, steps: Steps[T]) -> T:
         """Carry out an operation, for integrations that write operations of their own."""
-        return drive(steps, self._do)
-
-    def _do(self, step: Step) -> Any:
-        if type(step) is Commit:
-            return self.face.engine.commits.commit(self.face.journal, step.request)
-        if type(step) is Work:
-            return step.call()
-        if type(step) is Pause:
-            return time.sleep(step.seconds)
-        assert type(step) is Fire and self.face.hooks is not None
-        return self.face.hooks.fire(step.event, step.agent_id, step.data)
+        return operations.perform(self.face, steps)
 
     # Each method returns what it performs: `AsyncCheckpointManager` awaits the same.
 

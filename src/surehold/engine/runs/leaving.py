@@ -18,7 +18,8 @@ class Leaving:
     """The signals with which a run is left, and the calls that follow failures."""
 
     def __init__(self) -> None:
-        self._by: dict[object, BaseException] = {}
+        self.signals: dict[object, BaseException] = {}
+        """The signals by task or thread; empty until the run is being left."""
         self._body: object = None
         self._count = 0
         self._last: dict[object, int] = {}
@@ -32,28 +33,30 @@ class Leaving:
     @property
     def signal(self) -> BaseException | None:
         """The first signal with which the run is being left."""
-        return next(iter(self._by.values()), None)
+        return next(iter(self.signals.values()), None)
 
     def mark(self, error: BaseException) -> BaseException:
         """Leave the run with *error*, which is to be raised now."""
         everyone = isinstance(error, ShapeError)
-        self._by.setdefault(None if everyone else _here(), error)
+        self.signals.setdefault(None if everyone else _here(), error)
         return error
 
     def check(self) -> None:
         """Raise the signal again if this task, or the body of the run, is leaving it."""
-        if not self._by:
+        if not self.signals:
             return
         here = _here()
-        left = self._by.get(None) or (self.signal if here == self._body else self._by.get(here))
+        left = self.signals.get(None) or (
+            self.signal if here == self._body else self.signals.get(here)
+        )
         if left is not None:
             raise left
 
     def hand_over(self) -> None:
         """Let the running task begin work of another branch; the run still waits."""
-        left = self._by.pop(_here(), None)
+        left = self.signals.pop(_here(), None)
         if left is not None:
-            self._by[object()] = left
+            self.signals[object()] = left
 
     def ended_by(self, error: BaseException) -> BaseException:
         """The reason that the run ends: its signal, whatever user code made of that."""

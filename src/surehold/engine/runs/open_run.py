@@ -13,7 +13,7 @@ import msgspec
 from surehold.core.records import Door, Header, Timer
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
-from surehold.engine.commit import Steps, append_notes, load, save_draft
+from surehold.engine.commit import Steps, append_notes, load, perform, save_draft
 from surehold.engine.journal import (
     CheckpointDraft,
     Loaded,
@@ -193,7 +193,7 @@ class OpenRun:
     def _write(self, write: Callable[[], Steps[T]]) -> T:
         """Carry out a write that `check` has allowed."""
         try:
-            return self.manager.perform(write())
+            return perform(self.manager.face, write())
         except ConflictError as error:
             lease = self._between_saves
             if lease is None:
@@ -213,7 +213,7 @@ class OpenRun:
                 newest.kind,
                 newest.id,
             )
-            return self.manager.perform(write())
+            return perform(self.manager.face, write())
 
     def lose(self, error: SureholdError) -> ConflictError:
         """Note that another process has the run now; return the error to raise."""
@@ -232,7 +232,7 @@ class OpenRun:
         None if there is no such run. The hooks hear of it; an agent tells its own of the resume. A
         run that this door may not continue is a `UsageError`.
         """
-        return self.manager.perform(self.loading())
+        return perform(self.manager.face, self.loading())
 
     def loading(self) -> Steps[State | None]:
         """The steps of `load`."""
@@ -333,7 +333,8 @@ class OpenRun:
 
         *notes_for* adds notes about the checkpoint; hooks are shown *state*, if it is given.
         """
-        self.check()
+        if self.lost is not None or not self._open or self._between_saves is not None:
+            self.check()
         self.scopes |= {draft.place.scope} - {""}
         saved = self._write(
             lambda: save_draft(
@@ -353,7 +354,8 @@ class OpenRun:
 
     def record(self, notes: Sequence[Note]) -> None:
         """Append *notes*; the run begins with a checkpoint if it has none."""
-        self.check()
+        if self.lost is not None or not self._open or self._between_saves is not None:
+            self.check()
         if self.begin is not None:
             self.begin_now()
         face, lease = self.manager.face, self._lease
