@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Unpack
 from uuid import uuid4
 
@@ -34,7 +33,7 @@ from surehold.core.closing import AsyncClosing
 from surehold.core.records import check_run_id
 from surehold.core.state import AgentState, State
 from surehold.doors.checks import check_listener, check_task
-from surehold.doors.events import Event, EventStream, Listener, Observer, resolve_observers
+from surehold.doors.events import Event, Listener, Observer, resolve_observers, streamed
 from surehold.doors.graph import NOTHING, EndRun
 from surehold.doors.result import ModelSpent, Spent
 from surehold.doors.resume import Resumable, RunHere, module_that_makes, no_run
@@ -237,23 +236,11 @@ class Agent(AsyncClosing):
         check_run_id(run_id)
         return await self._work("", run_id, None, answer, answers or {}, on_event, known=True)
 
-    def stream(
-        self,
-        task: str = "",
-        *,
-        run_id: str | None = None,
-        checkpoint: str | None = None,
-        answer: Any = NOTHING,
-        answers: Mapping[str, Any] | None = None,
-    ) -> EventStream[AgentResult]:
-        """`run`, as the events that happen: ``async for event in agent.stream(task)``.
+    stream = streamed(run)
+    """`run`, as the events that happen: ``async for event in agent.stream(task)``.
 
-        ``model.text`` carries the model's text as it comes. See `StateGraph.stream`.
-        """
-        run = partial(
-            self.run, task, run_id=run_id, checkpoint=checkpoint, answer=answer, answers=answers
-        )
-        return EventStream(run)
+    ``model.text`` carries the model's text as it comes. See `StateGraph.stream`.
+    """
 
     async def start(self, task: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `surehold.workflow`'s ``start``.

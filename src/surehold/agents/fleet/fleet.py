@@ -7,7 +7,6 @@ import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any, Unpack
 
 import msgspec
@@ -26,7 +25,7 @@ from surehold.core.records import check_run_id
 from surehold.core.state import State
 from surehold.core.values import give_out
 from surehold.doors.checks import check_task
-from surehold.doors.events import Event, EventStream, Observer
+from surehold.doors.events import Event, Observer, streamed
 from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph
 from surehold.doors.result import ModelSpent, RunResult
 from surehold.doors.resume import RunHere, module_that_makes, no_run
@@ -355,19 +354,12 @@ class Fleet(AsyncClosing):
         self._next_id = run_id
         return await self._continued(newest, "", on_event)
 
-    def stream(
-        self,
-        user_input: str = "",
-        resume_from_checkpoint: str | None = None,
-        *,
-        run_id: str | None = None,
-    ) -> EventStream[FleetResult]:
-        """`run`, as the events that happen: ``async for event in fleet.stream(task)``.
+    stream = streamed(run)
+    """`run`, as the events that happen: ``async for event in fleet.stream(task)``.
 
-        ``model.text`` carries the text of the manager and the participants as it comes. See
-        `StateGraph.stream`.
-        """
-        return EventStream(partial(self.run, user_input, resume_from_checkpoint, run_id=run_id))
+    ``model.text`` carries the text of the manager and the participants as it comes. See
+    `StateGraph.stream`.
+    """
 
     async def start(self, user_input: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `surehold.workflow`'s ``start``."""

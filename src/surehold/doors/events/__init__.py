@@ -13,3 +13,4 @@ from surehold.doors.events.observers import resolve_observers as resolve_observe
 from surehold.doors.events.recorded_events import emit as emit
 from surehold.doors.events.recorded_events import events as events
 from surehold.doors.events.stream import EventStream as EventStream
+from surehold.doors.events.stream import streamed as streamed

@@ -6,11 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from surehold.doors.events.observers import Event
 from surehold.errors import UsageError
 
+P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 _KEPT = 4096
@@ -121,3 +124,18 @@ def _skipped(following: Event, count: int) -> Event:
         data={"events": count},
         seq=following.seq,
     )
+
+
+def streamed(
+    run: Callable[Concatenate[S, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[S, P], EventStream[T]]:
+    """Make a method that gives the events of *run*, called with the same arguments."""
+
+    @wraps(run, assigned=("__module__",))
+    def stream(runner: S, /, *args: P.args, **kwargs: P.kwargs) -> EventStream[T]:
+        """Execute as `run` with the same arguments does, and give the events."""
+        if "on_event" in kwargs:
+            raise UsageError("a stream has no on_event", hint="iterate over its events")
+        return EventStream(partial(getattr(runner, run.__name__), *args, **kwargs))
+
+    return stream

@@ -19,7 +19,7 @@ from surehold.core.policy import RetryOptions, RetryPolicy, Rules, read_policy
 from surehold.core.records import Door, DoorKind
 from surehold.core.state import State
 from surehold.doors.checks import check_listener, is_async
-from surehold.doors.events import Event, EventStream, Observer, resolve_observers
+from surehold.doors.events import Event, Observer, resolve_observers, streamed
 from surehold.doors.graph.compiled import Plan, problems
 from surehold.doors.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from surehold.doors.graph.edges import Edge, Predicate
@@ -397,23 +397,11 @@ class StateGraph(AsyncClosing):
                 check_input(manager.reader, manager.hook_manager, state, plan.version, inputs)
         return RunHandle(run_id, manager)
 
-    def stream(
-        self,
-        values: State | Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        answer: Any = NOTHING,
-        answers: Mapping[str, Any] | None = None,
-        secrets: Mapping[str, Any] | None = None,
-    ) -> EventStream[GraphResult]:
-        """`run`, as the events that happen: ``async for event in graph.stream(...)``.
+    stream = streamed(run)
+    """`run`, as the events that happen: ``async for event in graph.stream(...)``.
 
-        Events have sequence numbers. After the last one, `result` of the stream is that of `run`.
-        """
-        run = partial(
-            self.run, values, run_id=run_id, answer=answer, answers=answers, secrets=secrets
-        )
-        return EventStream(run)
+    Events have sequence numbers. After the last one, `result` of the stream is that of `run`.
+    """
 
     async def execute(
         self,

@@ -6,7 +6,7 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -170,11 +170,8 @@ def explain(reader: Reader, plan: Shaped | None, run_id: str) -> ResumePlan:
     steps = {(note.step, note.node or "") for note in notes if not note.scope}
     waiting = [waiting_of(run.run_id, note) for note in unsettled]
     waiting += [] if completed else waiting_inside(reader, run.run_id)
-    return ResumePlan(
-        run_id=run.run_id,
-        status=newest.status,
-        step=newest.step,
-        checkpoint_id=newest.id,
+    return _plan(
+        newest,
         next=progress.next,
         again=tuple(node for step, node in sorted(steps) if not completed),
         skipped=tuple(progress.path),
@@ -188,6 +185,11 @@ def explain(reader: Reader, plan: Shaped | None, run_id: str) -> ResumePlan:
     )
 
 
+def _plan(newest: Header, **facts: Any) -> ResumePlan:
+    place: dict[str, Any] = {"run_id": newest.run_id, "status": newest.status, "step": newest.step}
+    return ResumePlan(checkpoint_id=newest.id, **place, **facts)
+
+
 def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePlan:
     """Say which recorded calls of a workflow are returned, and its waits."""
     newest = loaded.header
@@ -196,11 +198,8 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
     notes = [] if completed else ledger.notes()
     waiting = [] if completed else [waiting_of(run.run_id, note) for note in ledger.waiting()]
     done = [note.content for note in notes if note.kind == "effect" and note.content.done]
-    return ResumePlan(
-        run_id=run.run_id,
-        status=newest.status,
-        step=newest.step,
-        checkpoint_id=newest.id,
+    return _plan(
+        newest,
         next=newest.name,
         is_workflow=True,
         reused=tuple(one.id for one in done),
