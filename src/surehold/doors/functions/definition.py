@@ -30,6 +30,7 @@ from surehold.engine.commit import await_uncancelled
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import LEASE_SECONDS
 from surehold.engine.runs.effects import (
+    Called,
     CallPolicy,
     EffectCall,
     InDoubt,
@@ -93,7 +94,7 @@ class Step(Generic[P, R]):
                 warn_beside(self.call_policy.name)
             return self.function(*args, **kwargs)
         call = EffectCall(context, run, self.call_policy)
-        made: R = perform_now(call, None, self.function, args, kwargs)
+        made: R = perform_now(call, None, Called(self.function, args, kwargs))
         return made
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -119,7 +120,7 @@ class AsyncStep(Generic[P, R]):
         _check_async(context, what)
         call = EffectCall(context, run, self.call_policy)
         call.locate(None, args_digest(args, kwargs))
-        return to_await(what, perform(call, None, self.function, args, kwargs))
+        return to_await(what, perform(call, None, Called(self.function, args, kwargs)))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A step that is a method, bound to its object."""
@@ -467,7 +468,7 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
                 inner.check_left()
                 return value
 
-        made: R = perform_now(call, None, body, args, kwargs)
+        made: R = perform_now(call, None, Called(body, args, kwargs))
         return made
 
     def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
@@ -520,7 +521,7 @@ class AsyncWorkflow(
                 inner.check_left()
                 return value
 
-        return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
+        return to_await(f"workflow {self.name!r}", perform(call, None, Called(body, args, kwargs)))
 
     async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """See `Workflow.result`."""

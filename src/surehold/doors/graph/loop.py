@@ -9,6 +9,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -428,16 +429,9 @@ class Loop(msgspec.Struct, eq=False):
         if ending.kind == "recovery":
             text = error_text.describe(error)
         if ending.saves:
+            save = partial(self._save, state, ending.kind, ending.status, node, begun=True)
             with _noted_on(raised):
-                await self._save(
-                    state,
-                    ending.kind,
-                    ending.status,
-                    node,
-                    begun=True,
-                    error=text,
-                    permits=ending.permits,
-                )
+                await save(error=text, permits=ending.permits)
         if ending.status == "waiting":
             if self._scope:
                 return error
@@ -454,15 +448,8 @@ class Loop(msgspec.Struct, eq=False):
     async def _ended(self, ending: EndRun, state: State, node: str) -> None:
         ending.state = state = state.merge(ending.leaves)
         if ending.save:
-            await self._save(
-                state,
-                ending.kind,
-                ending.status,
-                node,
-                begun=True,
-                error=ending.error,
-                permits=ending.status == "failed",
-            )
+            save = partial(self._save, state, ending.kind, ending.status, node, begun=True)
+            await save(error=ending.error, permits=ending.status == "failed")
         if self._emit is not None:
             interrupted = ending.status == "interrupted"
             kind = "run.interrupted" if interrupted else "run.failed"

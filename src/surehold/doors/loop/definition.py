@@ -20,6 +20,7 @@ from surehold.engine.runs import LEASE_SECONDS, OpenRun, draft_at, taken_over
 from surehold.engine.runs import in_doubt as is_in_doubt
 from surehold.engine.runs.effects import (
     AwaitsAll,
+    Called,
     CallPolicy,
     EffectCall,
     InDoubt,
@@ -170,7 +171,7 @@ class Run:
         if not isinstance(policy, CallPolicy):
             name = getattr(fn, "__name__", "") or type(fn).__name__
             policy = CallPolicy(name=name)
-        return self._perform(policy, None, getattr(fn, "function", fn), args, kwargs)
+        return self._perform(policy, None, Called(getattr(fn, "function", fn), args, kwargs))
 
     def effect(
         self,
@@ -189,17 +190,10 @@ class Run:
         again. Inside ``async with`` the call is awaited.
         """
         policy = CallPolicy(name=name, in_doubt=check_policy(name, in_doubt, probe), probe=probe)
-        return self._perform(policy, key, fn, args, kwargs)
+        return self._perform(policy, key, Called(fn, args, kwargs))
 
-    def _perform(
-        self,
-        policy: CallPolicy,
-        key: str | None,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        opened, context = self._opened()
+    def _perform(self, policy: CallPolicy, key: str | None, called: Called) -> Any:
+        (opened, context), fn = self._opened(), called.fn
         if not callable(fn):
             raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
         here = call_context()
@@ -207,13 +201,13 @@ class Run:
         call = EffectCall(inner, opened, policy)
         if self._awaited:
             what = f"the call of {policy.name!r}"
-            return to_await(what, perform(call, key, fn, args, kwargs))
+            return to_await(what, perform(call, key, called))
         if inspect.iscoroutinefunction(fn):
             raise UsageError(
                 f"{getattr(fn, '__qualname__', fn)} is async, and this run blocks",
                 hint="use `async with surehold.run(...)` and await the call",
             )
-        return perform_now(call, key, fn, args, kwargs)
+        return perform_now(call, key, called)
 
     # Loops
 

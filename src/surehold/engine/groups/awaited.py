@@ -9,9 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from surehold.core.closing import AsyncClosing
 from surehold.engine.commit import await_uncancelled
-from surehold.engine.groups.definition import Group
-from surehold.engine.managers import Manager
-from surehold.storage.base import Storage
+from surehold.engine.groups.definition import Group, Target
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,11 +44,7 @@ class AsyncGroup(AsyncClosing):
     """
 
     def __init__(
-        self,
-        name: str,
-        members: Iterable[object] = (),
-        *,
-        storage: Manager | Storage | str | None = None,
+        self, name: str, members: Iterable[object] = (), *, storage: Target = None
     ) -> None:
         self._group = Group(name, members, storage=storage)
         self.name, self.members = self._group.name, self._group.members

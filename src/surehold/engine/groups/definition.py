@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -42,11 +42,10 @@ _PATIENCE = 10.0
 """Seconds to wait while another process takes a checkpoint of the group."""
 _PAUSE = 0.02
 _TRIES = 20
+Target: TypeAlias = Manager | Storage | str | None
 
 
-def group(
-    name: str, members: Iterable[object] = (), *, storage: Manager | Storage | str | None = None
-) -> Group:
+def group(name: str, members: Iterable[object] = (), *, storage: Target = None) -> Group:
     """Several runs of one storage that are checkpointed, restored and forked as one.
 
     *members* are run ids, names (of which the newest run counts), or agents and fleets. Left out,
@@ -72,11 +71,7 @@ class Group(Closing):
     """
 
     def __init__(
-        self,
-        name: str,
-        members: Iterable[object] = (),
-        *,
-        storage: Manager | Storage | str | None = None,
+        self, name: str, members: Iterable[object] = (), *, storage: Target = None
     ) -> None:
         self.name = check_run_id(name, "name")
         given = [members] if isinstance(members, str) else [*members]
@@ -477,9 +472,7 @@ def _member_name(member: object) -> str:
     )
 
 
-def _common_manager(
-    members: Sequence[object], storage: Manager | Storage | str | None
-) -> Manager | Storage | str | None:
+def _common_manager(members: Sequence[object], storage: Target) -> Target:
     """The manager of all members; a `UsageError` if agents have several storages."""
     found: list[Manager] = []
     for member in members:

@@ -1,6 +1,7 @@
 from surehold.engine.runs.effects import error_text as error_text
 from surehold.engine.runs.effects.awaiting import AwaitsAll as AwaitsAll
 from surehold.engine.runs.effects.awaiting import to_await as to_await
+from surehold.engine.runs.effects.effect_call import Called as Called
 from surehold.engine.runs.effects.effect_call import CallPolicy as CallPolicy
 from surehold.engine.runs.effects.effect_call import EffectCall as EffectCall
 from surehold.engine.runs.effects.effect_call import InDoubt as InDoubt

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -93,21 +93,27 @@ def effect(
     checkpoints it is just called. In plain code, where nothing can be awaited, it is a
     `UsageError`: there `Run.effect` and `surehold.step` are the ways.
     """
-    policy = check_policy(name, in_doubt, probe)
+    asked = check_policy(name, in_doubt, probe)
     if not callable(fn):
         raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
     check_awaited(f"effect({name!r})", "call a @surehold.step, or run.effect(...)")
-    made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
-    called = _effect(made, key, fn, args, kwargs, outside_ok=outside_ok)
-    return to_await(f"effect({name!r})", called)
+    policy = CallPolicy(name=name, in_doubt=asked, probe=probe, usage=usage)
+    made = _effect(policy, key, Called(fn, args, kwargs), outside_ok=outside_ok)
+    return to_await(f"effect({name!r})", made)
+
+
+class Called(NamedTuple):
+    """A function, and the arguments of its call."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 async def _effect(
     policy: CallPolicy,
     key: str | None,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    called: Called,
     *,
     wait: bool = True,
     outside_ok: bool = True,
@@ -117,9 +123,9 @@ async def _effect(
     if context is None or run is None:
         if context is None and not outside_ok:
             _warn_outside(policy.name)
-        return await _unrecorded(policy, fn, args, kwargs)
+        return await _unrecorded(policy, called)
     call = EffectCall(context, run, policy)
-    return await perform(call, key, fn, args, kwargs, wait=wait)
+    return await perform(call, key, called, wait=wait)
 
 
 async def effect_by(
@@ -132,17 +138,16 @@ async def effect_by(
     be lost; a crash before that calls *fn* again.
     """
     wait = policy.in_doubt != "retry"
-    return await _effect(policy, None, fn, args, kwargs, wait=wait)  # type: ignore[no-any-return]
+    called = Called(fn, args, kwargs)
+    return await _effect(policy, None, called, wait=wait)  # type: ignore[no-any-return]
 
 
-async def _unrecorded(
-    policy: CallPolicy, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Call *fn* by the *policy* where nothing is recorded."""
+async def _unrecorded(policy: CallPolicy, called: Called) -> Any:
+    """Make the call by the *policy* where nothing is recorded."""
     attempts, key, failures = policy.attempts, str(uuid.uuid4()), 0
     while True:
         try:
-            return await _attempt(fn, args, kwargs, key, attempts)
+            return await _attempt(called, key, attempts)
         except TimedOut:
             error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
         except Exception as raised:
@@ -510,15 +515,7 @@ class EffectCall:
             self.context.emit(kind, data)
 
 
-async def perform(
-    call: EffectCall,
-    key: str | None,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    wait: bool = True,
-) -> Any:
+async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bool = True) -> Any:
     """Carry *call* out on the event loop; without *wait*, write its outcome behind it."""
 
     async def do(action: _Action) -> Any:
@@ -526,9 +523,9 @@ async def perform(
             durable = wait or not action.outcome
             await call.ledger.write(action.entry, call.spot, wait=durable)
         elif type(action) is _Call:
-            with call.body(inspect.iscoroutinefunction(fn) or None):
+            with call.body(inspect.iscoroutinefunction(called.fn) or None):
                 try:
-                    return await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+                    return await _attempt(called, action.key, call.policy.attempts)
                 finally:
                     call.check_left()
         elif type(action) is _Probe:
@@ -543,7 +540,7 @@ async def perform(
                 await asyncio.sleep(seconds)
         return None
 
-    digest = args_digest(args, kwargs)
+    digest = args_digest(called.args, called.kwargs)
     call.context.check()
     known = call.recorded(key, digest)
     if known is not None:
@@ -567,15 +564,9 @@ async def perform(
     return value
 
 
-def perform_now(
-    call: EffectCall,
-    key: str | None,
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
     """Carry *call* of a plain function out on this thread, until it is durable."""
-    digest = args_digest(args, kwargs)
+    digest = args_digest(called.args, called.kwargs)
     call.context.check()
     known = call.recorded(key, digest)
     if known is not None:
@@ -587,7 +578,7 @@ def perform_now(
         elif type(action) is _Call:
             with call.body(False):
                 try:
-                    return _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
+                    return _attempt_now(called, action.key, call.policy.attempts)
                 finally:
                     call.check_left()
         elif type(action) is _Probe:
@@ -644,28 +635,21 @@ def _warn_outside(name: str) -> None:
         )
 
 
-async def _attempt(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    key: str,
-    attempts: RetryPolicy,
-) -> Any:
+async def _attempt(called: Called, key: str, attempts: RetryPolicy) -> Any:
     if attempts.concurrency is None and attempts.timeout is None:
-        return await _call(fn, args, kwargs, key)
+        return await _call(called, key)
     async with passing(attempts):
         try:
             async with asyncio.timeout(attempts.timeout) as limit:
-                return await _call(fn, args, kwargs, key)
+                return await _call(called, key)
         except TimeoutError as error:
             if limit.expired():
                 raise TimedOut from error
             raise
 
 
-async def _call(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
-) -> Any:
+async def _call(called: Called, key: str) -> Any:
+    fn, args, kwargs = called
     kwargs = _with_key(fn, kwargs, key)
     if inspect.iscoroutinefunction(fn):
         return await fn(*args, **kwargs)
@@ -674,13 +658,8 @@ async def _call(
     return await result if inspect.isawaitable(result) else result
 
 
-def _attempt_now(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    key: str,
-    attempts: RetryPolicy,
-) -> Any:
+def _attempt_now(called: Called, key: str, attempts: RetryPolicy) -> Any:
+    fn, args, kwargs = called
     kwargs = _with_key(fn, kwargs, key)
     if attempts.concurrency is None and attempts.timeout is None:
         return fn(*args, **kwargs)
