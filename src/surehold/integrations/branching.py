@@ -53,8 +53,9 @@ class SortedBranches(msgspec.Struct, frozen=True):
         place = draft.place
         top = cursor.branches.pop(place.scope, None)
         if top is None:
-            new = cursor.seq == 0
-            top = Top() if new else _top(reader.storage, place, self.sort_key)
+            top = Top()
+            if cursor.seq:
+                top = top_of(reader.storage, place.run_id, place.scope, self.sort_key)
         if self.fast_forward_only and top.newest not in (
             "",
             draft.id,
@@ -85,10 +86,6 @@ class SortedBranches(msgspec.Struct, frozen=True):
             if (found.id, found.run_id, found.scope) == (wanted, place.run_id, place.scope):
                 return delta_base_of(reader.load(found), None)
         return None
-
-
-def _top(storage: Storage, place: Place, sort_key: SortKey) -> Top:
-    return top_of(storage, place.run_id, place.scope, sort_key)
 
 
 def top_of(storage: Storage, run_id: str, scope: str, sort_key: SortKey) -> Top:

@@ -104,7 +104,7 @@ class _Wait:
             if known is not None or (left is not None and left <= 0):
                 if known is None and timer.event:
                     ended = msgspec.structs.replace(timer, expired=True)
-                    if not (yield partial(self._expire, ended)):
+                    if not (yield partial(self.run.expire, ended, self.spot)):
                         yield self._look
                         continue
                     timer = ended
@@ -140,9 +140,6 @@ class _Wait:
     def _mark(self, status: str) -> None:
         if isinstance(self.context, CallOrder):
             self.context.mark(status)
-
-    def _expire(self, timer: Timer) -> bool:
-        return self.run.expire(timer, self.spot)
 
     def _look(self) -> None:
         self.run.refresh()

@@ -66,9 +66,6 @@ class Source:
             storage.delete(self._run.run_id, hide=self.hidden)
         return copied
 
-    def _hides(self, seq: int) -> bool:
-        return seq not in self.visible and seq <= self._seqs[-1]
-
     def __iter__(self) -> Iterator[Record]:
         chain = Chain(self._after)
         announced: dict[int, str] = {}

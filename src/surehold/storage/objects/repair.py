@@ -223,7 +223,7 @@ def _stored(
     return stored
 
 
-def check_index(bucket: Bucket, logs: RunLogs, index: RunNames, *, repair: bool) -> list[str]:
+def check_index(logs: RunLogs, index: RunNames, *, repair: bool) -> list[str]:
     """Compare the index of runs with their logs, and with *repair* make it fit."""
     places = logs.all_places()
     tips = logs.tips(list(places))

@@ -189,7 +189,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
         return self._leases.read(run_id)
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        return check_index(self._bucket, self._logs, self._index, repair=repair)
+        return check_index(self._logs, self._index, repair=repair)
 
     def diagnose(self) -> list[Fact]:
         return self._bucket.once(lambda: diagnose(self._bucket))
