@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -197,19 +197,20 @@ def _runs(sent: Iterable[Sent]) -> set[tuple[Journal, str]]:
 
 def perform(face: Face, steps: Steps[T]) -> T:
     """Carry out an operation; its commits may go out with requests of others."""
-    # `core.driving.drive`, written out: every save passes here.
+    # `core.driving.drive` without a call for each step: every save passes here.
+    advance: Callable[[Any], Step] = steps.send
+    value: Any = None
     try:
-        step = next(steps)
         while True:
+            step = advance(value)
+            advance = steps.send
             try:
                 if type(step) is Commit:
-                    result = face.engine.commits.commit(face.journal, step.request)
+                    value = face.engine.commits.commit(face.journal, step.request)
                 else:
-                    result = _do(face, step)
+                    value = _do(face, step)
             except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
+                advance, value = steps.throw, error
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
 
