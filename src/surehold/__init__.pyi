@@ -115,6 +115,3 @@ from surehold.storage.replicated import ResilientStorage as ResilientStorage
 from surehold.storage.replicated import StorageEvent as StorageEvent
 from surehold.storage.retries import Retry as Retry
 from surehold.storage.sqlite import SQLiteStorage as SQLiteStorage
-
-__version__: str
-__all__: list[str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from surehold import CheckpointManager, State
 from surehold.engine.journal import draft_of
-from surehold.engine.runs.leases import RunLease
+from surehold.engine.leases import RunLease
 
 __all__ = ["save_under"]
 

@@ -10,7 +10,7 @@ from tests.builders.held import save_under
 from tests.crash.media import manager_on, open_medium
 
 from surehold import CheckpointManager, State
-from surehold.engine.runs.leases import RunLease
+from surehold.engine.leases import RunLease
 from surehold.errors import ConflictError, LeaseHeldError, StorageUnavailableError
 
 __all__ = ["RUN", "hold", "take_over"]

@@ -17,7 +17,7 @@ from tests.executors import jobs
 import surehold
 from surehold import SQLiteStorage, StateManager
 from surehold.core.policy import QueueSettings
-from surehold.engine.runs.leases import GrantedLease
+from surehold.engine.leases import GrantedLease
 from surehold.errors import RunError, UsageError
 from surehold.executors import (
     Served,

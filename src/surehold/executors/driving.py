@@ -15,8 +15,9 @@ from surehold.core.records import Header, Lease
 from surehold.doors.result import RunResult
 from surehold.doors.resume import load_resumable
 from surehold.engine.hooks import HookManager
+from surehold.engine.leases import GrantedLease
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import GrantedLease, StopScope
+from surehold.engine.runs import StopScope
 from surehold.errors import (
     DataError,
     NotFoundError,

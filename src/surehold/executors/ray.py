@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from surehold.core.closing import Closing
-from surehold.engine.runs import LEASE_SECONDS
+from surehold.engine.leases import LEASE_SECONDS
 from surehold.errors import UsageError
 from surehold.executors.serving import served_by
 from surehold.executors.worker import Worker

@@ -20,7 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surehold.core.closing import Closing
-from surehold.engine.runs import LEASE_SECONDS
+from surehold.engine.leases import LEASE_SECONDS
 from surehold.errors import UsageError
 from surehold.executors.worker import Worker
 from surehold.executors.worker_metrics import WorkerMetrics

@@ -19,8 +19,9 @@ from surehold.core.policy import DEAD, Outcome, QueueEntry, QueueSettings, after
 from surehold.core.records import Header
 from surehold.engine.hooks import HookManager
 from surehold.engine.journal import Note
+from surehold.engine.leases import LEASE_SECONDS, GrantedLease
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import LEASE_SECONDS, GrantedLease, StopScope
+from surehold.engine.runs import StopScope
 from surehold.errors import ConflictError, DataError, StorageError, SureholdError, UsageError
 from surehold.executors.driving import Driven, drive, has_progressed
 from surehold.executors.schedules import Schedule

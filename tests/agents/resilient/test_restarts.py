@@ -15,7 +15,7 @@ from tests.engine.conftest import MEDIA
 from surehold import FilesystemStorage, Storage
 from surehold.agents.resilient import fallbacks
 from surehold.agents.resilient.manager import ResilientCheckpointManager
-from surehold.engine.runs.leases import SavedLease
+from surehold.engine.leases import SavedLease
 from surehold.errors import LeaseHeldError, StorageFullError, UsageError
 from surehold.storage.base import RecordQuery
 

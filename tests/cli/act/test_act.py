@@ -432,7 +432,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Surehold, database: Path)
     script = (
         "import os, sys\n"
         "from surehold import CheckpointManager\n"
-        "from surehold.engine.runs.leases import RunLease\n"
+        "from surehold.engine.leases import RunLease\n"
         "manager = CheckpointManager(os.environ['WHERE'])\n"
         "RunLease(manager.face.journal, 'report-wed').acquire()\n"
         "print('held', flush=True)\n"

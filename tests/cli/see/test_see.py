@@ -20,7 +20,7 @@ import surehold
 from surehold import CheckpointManager, SQLiteStorage, State, StateManager
 from surehold.demo.graph import graph
 from surehold.engine.journal import Note
-from surehold.engine.runs.leases import RunLease
+from surehold.engine.leases import RunLease
 from surehold.errors import StorageFullError
 from surehold.storage.memory.storage import MemoryStorage
 from surehold.views.forks import draw, newest_first

@@ -11,7 +11,7 @@ import surehold
 from surehold import CheckpointManager, Storage
 from surehold.core.records import Lease
 from surehold.engine.journal import Note, Request
-from surehold.engine.runs import GrantedLease
+from surehold.engine.leases import GrantedLease
 from surehold.errors import ConflictError
 from surehold.storage.base import Leasing, RecordQuery, this_process
 

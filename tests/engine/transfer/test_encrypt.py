@@ -10,7 +10,7 @@ import pytest
 from tests.engine.conftest import KEY, MEDIA
 
 from surehold import CheckpointManager, Rules, State, Storage
-from surehold.engine.runs.leases import RunLease
+from surehold.engine.leases import RunLease
 from surehold.engine.transfer import encrypt as module
 from surehold.errors import ConflictError, LeaseHeldError, UsageError, WrongKeyError
 

@@ -117,7 +117,7 @@ with SureholdSaver({address!r}) as saver:
 
 
 NOT_FOR_READING = (
-    *("engine.runs.effect_log", "engine.transfer.runs", "engine.groups.definition"),
+    *("engine.runs.effect_log", "engine.runs.open_run", "engine.groups.definition"),
     *("doors.graph.graph", "doors.functions.definition", "agents.agent.agent"),
     *("executors.worker", "views.runs", "integrations.langgraph.upkeep"),
 )

@@ -27,8 +27,8 @@ from surehold.doors.submit import (
     begin_queued,
 )
 from surehold.engine.commit import await_uncancelled
+from surehold.engine.leases import LEASE_SECONDS
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs import LEASE_SECONDS
 from surehold.engine.runs.effects import (
     Called,
     CallPolicy,

@@ -15,8 +15,9 @@ from surehold.core.records import Door, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, read_metadata
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.journal import Note
+from surehold.engine.leases import LEASE_SECONDS
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import LEASE_SECONDS, OpenRun, draft_at, taken_over
+from surehold.engine.runs import OpenRun, draft_at, taken_over
 from surehold.engine.runs import in_doubt as is_in_doubt
 from surehold.engine.runs.effects import (
     AwaitsAll,

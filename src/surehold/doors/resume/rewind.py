@@ -21,8 +21,9 @@ from surehold.doors.resume.inside import TOOL_FAILED, run_inside
 from surehold.doors.resume.progress import Now, Progress, read_progress, write_progress
 from surehold.doors.resume.target import find_target
 from surehold.engine.journal import Note, Reader, branch_note
+from surehold.engine.leases import LEASE_SECONDS
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import LEASE_SECONDS, OpenRun, draft_of_state
+from surehold.engine.runs import OpenRun, draft_of_state
 from surehold.errors import NotFoundError, StorageError
 from surehold.storage.base import RecordQuery, RunInfo
 

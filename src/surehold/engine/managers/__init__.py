@@ -6,6 +6,8 @@ Every other layer enters the engine here. What an operation does belongs to
 
 from __future__ import annotations
 
-from surehold.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+from surehold.engine.managers.awaited import AsyncCheckpointManager as AsyncCheckpointManager
+from surehold.engine.managers.blocking import CheckpointManager as CheckpointManager
+from surehold.engine.managers.blocking import manager_for as manager_for
+from surehold.engine.managers.blocking import opened as opened
+from surehold.engine.managers.setup import Manager as Manager

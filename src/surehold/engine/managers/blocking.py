@@ -16,6 +16,7 @@ from surehold.engine import commit as operations
 from surehold.engine import transfer
 from surehold.engine.commit import Steps
 from surehold.engine.journal import CheckpointDraft, Loaded, Note, Saveable
+from surehold.engine.leases import RunLease
 from surehold.engine.managers.setup import Manager
 from surehold.engine.transfer import LIMITS
 from surehold.storage.base import RecordQuery, Storage
@@ -309,8 +310,6 @@ class CheckpointManager(Manager, Closing):
         Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
         be interrupted and called again with the same *scratch*.
         """
-        from surehold.engine.runs import RunLease
-
         steps = transfer.encrypt_runs(self.face, name_or_run_id, Path(scratch), RunLease)
         return self.perform(steps)
 

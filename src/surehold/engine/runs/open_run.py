@@ -24,10 +24,10 @@ from surehold.engine.journal import (
     read_line,
     read_since,
 )
+from surehold.engine.leases import LEASE_SECONDS, RunLease, SavedLease
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, manager_for
 from surehold.engine.runs.awaited_run import AwaitedRun
 from surehold.engine.runs.effect_log import Ledger, Spot
-from surehold.engine.runs.leases import LEASE_SECONDS, RunLease, SavedLease
 from surehold.engine.runs.leaving import Leaving
 from surehold.engine.runs.stop import StopRequests
 from surehold.errors import (

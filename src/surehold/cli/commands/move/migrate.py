@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from surehold.cli import framework as ui
-from surehold.engine.managers import Migrated, migrate_run
+from surehold.engine.runs import Migrated, migrate_run
 
 
 class Migrate(ui.Document, kw_only=True, tag="migrate"):

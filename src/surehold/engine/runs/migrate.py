@@ -13,8 +13,8 @@ import msgspec
 
 from surehold.core.state import migrations
 from surehold.engine.journal import draft_of
-from surehold.engine.managers.blocking import CheckpointManager
-from surehold.engine.runs import check_not_held, open_notes
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs.waiting import check_not_held, open_notes
 from surehold.errors import SureholdError
 from surehold.storage.base import RunInfo
 
