@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
-_LONG = 0.001
+_LONG = 0.002
 """Seconds of an append after which another one may begin beside it."""
 _ENOUGH = 4
 """The number of waiting callers that another append is worth it for."""
