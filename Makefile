@@ -8,8 +8,8 @@ CERTS := $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /e
 UV := UV_PYTHON_DOWNLOADS=never $(CERTS) $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
-# All but the engines, which are large and have an environment of their own.
-EXTRAS = $(addprefix --extra ,$(filter-out all ray temporal,$(shell $(BIN)/python -c \
+# All but the engines and the Claude Agent SDK, which are large and have a place of their own.
+EXTRAS = $(addprefix --extra ,$(filter-out all claude-agent ray temporal,$(shell $(BIN)/python -c \
 	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')))
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
@@ -43,9 +43,11 @@ coverage: .venv/ready ## run the tests of core, engine and local storages, and p
 	@$(BIN)/coverage report
 
 # Less: make e2e E2E="-m 'not long'"
-e2e: .venv/ready .venv-engines/ready build/node/ready system ## run the tests on real servers, a real model and real engines
-	@$(BIN)/pytest $(PARALLEL) tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines $(E2E) $(TEST)
+e2e: .venv/ready .venv-engines/ready .venv-agents/ready build/node/ready system ## run the tests on real servers, a real model and real engines
+	@$(BIN)/pytest $(PARALLEL) tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines \
+		--ignore=tests/e2e/agents $(E2E) $(TEST)
 	@.venv-engines/bin/pytest -q tests/e2e/engines $(E2E)
+	@.venv-agents/bin/pytest -q tests/e2e/agents $(E2E)
 
 browser: .venv-browser/ready web ## run the tests of the page in a real browser
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
@@ -63,8 +65,9 @@ lint: .venv/ready ## check style, format and the lock files
 	$(BIN)/ruff format --check .
 	@! grep -n '://' requirements/*.txt || { echo "a lock file names a host: make lock"; exit 1; }
 
-types: .venv/ready ## check the types
+types: .venv/ready build/typing/ready ## check the types, and what type checkers say about a user's program
 	$(BIN)/mypy --strict src
+	@$(BIN)/pytest -q tests/typing
 
 web: .venv/ready build/web/ready ## check the types of the page's scripts, and that they are served unchanged
 	@if [ -x build/web/node_modules/.bin/tsc ]; then \
@@ -101,11 +104,14 @@ lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) pyproject.toml $(EXTRAS) --group dev -o requirements/dev.txt
 	$(LOCK) pyproject.toml $(EXTRAS) --group bench -o requirements/bench.txt
 	$(LOCK) pyproject.toml --extra langgraph --group peers -o requirements/peers.txt
+	$(LOCK) --no-deps --group sources -o requirements/sources.txt
+	$(LOCK) pyproject.toml --group service -o requirements/service.txt
 	$(LOCK) pyproject.toml --extra web --extra langgraph --group browser -o requirements/browser.txt
 	$(LOCK) pyproject.toml --extra postgres --extra ray --extra temporal --group engines -o requirements/engines.txt
+	$(LOCK) pyproject.toml --group agents -o requirements/agents.txt
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-browser .venv-engines .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-agents .venv-bench .venv-browser .venv-engines .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -126,6 +132,15 @@ build/web/ready: tests/web/types/package.json tests/web/types/package-lock.json
 		npm ci --prefix build/web --no-audit --no-fund --loglevel=error; \
 	else \
 		echo "npm is not installed: the types of the scripts are not checked"; \
+	fi
+	@touch $@
+
+build/typing/ready: tests/typing/package.json tests/typing/package-lock.json
+	@mkdir -p build/typing && cp $^ build/typing
+	@if command -v npm >/dev/null; then \
+		npm ci --prefix build/typing --no-audit --no-fund --loglevel=error; \
+	else \
+		echo "npm is not installed: pyright does not check a user's program"; \
 	fi
 	@touch $@
 
@@ -174,4 +189,10 @@ build/node/ready: tests/e2e/node/package.json tests/e2e/node/package-lock.json
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-peers
 	@$(UV) pip sync --quiet --python .venv-peers/bin/python --require-hashes requirements/peers.txt
 	@$(UV) pip install --quiet --python .venv-peers/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-agents/ready: .venv/bin/uv requirements/agents.txt pyproject.toml
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-agents
+	@$(UV) pip sync --quiet --python .venv-agents/bin/python --require-hashes requirements/agents.txt
+	@$(UV) pip install --quiet --python .venv-agents/bin/python --no-deps --no-build-isolation -e .
 	@touch $@

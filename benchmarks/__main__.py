@@ -23,7 +23,7 @@ from benchmarks.workload import fsync_time
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
     *("functions", "temporal", "workers"),
-    *("cli", "langgraph", "loads", "inspect", "walks", "web", "servers"),
+    *("cli", "overview", "growth", "langgraph", "loads", "inspect", "walks", "web", "servers"),
 )
 _TRIES = 3
 

@@ -45,13 +45,15 @@ def fill(path: Path, runs: int, checkpoints: int) -> str:
     return address
 
 
-def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float, float, float]]:
+def ratios(
+    few: str, many: str, rounds: int = _ROUNDS, commands: tuple[str, ...] = COMMANDS
+) -> dict[str, tuple[float, float, float]]:
     """For each command: many / few, many / bare Python, and milliseconds; in turns."""
     bare = [sys.executable, "-c", "pass"]
     times: dict[tuple[str, str], list[float]] = {}
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     for number in range(rounds + 1):
-        for words in COMMANDS:
+        for words in commands:
             calls = {"bare": bare}
             for name, address in (("few", few), ("many", many)):
                 run = [sys.executable, "-m", "surehold", "-s", address, *words.split()]
@@ -70,7 +72,7 @@ def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float,
             best[words, "many"] / best[words, "bare"],
             best[words, "many"] * 1000,
         )
-        for words in COMMANDS
+        for words in commands
     }
 
 

@@ -23,6 +23,7 @@ from surehold import (
     State,
     StateGraph,
 )
+from surehold.engine.leases import Moment
 from surehold.executors import Worker, served_by
 from surehold.storage.base import Storage
 
@@ -165,7 +166,7 @@ def _drive(path: Path) -> _Walk:
                 walk.entered.clear()
                 walk.watching = True
                 for found in claim(1):
-                    worker._execute(worker._begin(found))
+                    worker._execute(worker._begin(found, Moment.now()))
                 walk.watching = False
     return walk
 

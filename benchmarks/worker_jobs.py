@@ -30,3 +30,14 @@ def one_step() -> dict[str, bool]:
 def sleeper(due: float) -> float:
     """Seconds between the due time and the start."""
     return time.time() - due
+
+
+@surehold.workflow
+def paused(kind: str) -> str:
+    """Wait for a day, or for an event."""
+    nothing(0)
+    if kind == "time":
+        surehold.sleep(86_400)
+    else:
+        surehold.wait_for("go")
+    return kind

@@ -44,6 +44,7 @@ _FEW, _MANY = 100, int(os.environ.get("SUREHOLD_BENCH_QUEUED") or 100_000)
 _WAITING = int(os.environ.get("SUREHOLD_BENCH_WAITING") or 10_000)
 _IDLE_SECONDS = 10.0
 _TIMERS, _APART = 60, 0.25
+_PICKED_UP = 100
 _HERE = Path(__file__).parents[1]
 
 
@@ -60,6 +61,7 @@ def measure(directory: Path) -> Iterator[Line]:
             yield _commits(storage, 0.6)
         yield _fenced_step(server.url)
         yield _claims(server.url)
+        yield from _picked_up(server.url)
         yield from _waiting(server.url)
         yield from _throughput(server.url, directory)
     finally:
@@ -145,6 +147,24 @@ def _claim_one(storage: PostgresStorage) -> None:
     (claim,) = storage.claim(query, this_process(), now=time.time(), ttl=60)
     entry = after_drive(claim.entry, "interrupted", QueueSettings(), now=time.time())
     assert storage.settle(claim.lease, entry, now=time.time())
+
+
+def _picked_up(url: str) -> Iterator[Line]:
+    """The time from the start of a run to its first line of code, in a worker without runs."""
+    with (
+        PostgresStorage(url, schema="idle") as storage,
+        _workers(f"{url}&schema=idle", 1),
+    ):
+        time.sleep(2)
+        late = []
+        for _ in range(_PICKED_UP):
+            time.sleep(0.3)
+            late.append(sleeper.start(time.time(), storage=storage).result(timeout=60).value)
+    late.sort()
+    what = "an idle worker picks a started run up after"
+    yield Line(f"{what}, median", 1e3 * median(late), 50, unit=" ms")
+    p99 = late[ceil(len(late) * 0.99) - 1]
+    yield Line(f"{what}, 99th percentile", 1e3 * p99, 200, unit=" ms")
 
 
 def _waiting(url: str) -> Iterator[Line]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 import surehold
-from surehold import Agent, AgentConfig, CheckpointManager, Fleet
+from surehold import Agent, CheckpointManager, Fleet
 from surehold.agents.models import Reply, ToolCall
 from surehold.agents.tools import tool
 from surehold.core.policy import QueueSettings
@@ -59,7 +59,7 @@ def leave_in_doubt(address: str) -> None:
         "def charge(): os._exit(9)\n"
         f"with surehold.run('payment-81', storage={address!r}) as run:\n"
         "    run.checkpoint(node='cart', order=81)\n"
-        "    run.call(charge)\n"
+        "    run.effect('charge', charge)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
 
@@ -185,14 +185,12 @@ async def make_agents(address: str) -> None:
         "buyer",
         model=ScriptedModel(turns(call("pay", invoice="A-81", amount=120.5), "It is paid.")),
         tools=[pay],
-        config=AgentConfig(planning_enabled=False),
         report=lambda line: None,
     )
     clerk = Agent(
         "clerk",
         model=ScriptedModel(turns(call("buyer", task="pay invoice A-81"), "Done.")),
         tools=[buyer.as_tool(description="Buys things.")],
-        config=AgentConfig(planning_enabled=False),
         storage=address,
         report=lambda line: None,
     )

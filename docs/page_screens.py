@@ -41,6 +41,10 @@ SCREENS = {
     "events": "/run?id=report-mon&tab=events",
     "long": "/run?id=crawl&step=40",
     "waiting": "/waiting",
+    "conversation": "/run?id=tides-brest&tab=conversation",
+    "forks": "/forks?id=report-mon",
+    "costs": "/costs",
+    "bad-answer": "/act/answer?id=report-wed&waiting=approve%406&how=answer&value=maybe",
     "approve": "/act/answer?id=report-wed&waiting=approve%406&how=approve",
     "compare": "/compare?a=report-mon&b=report-mon-kids",
     "queues": "/queues",
@@ -95,7 +99,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
 }
-PATIENCE = 120_000
+PATIENCE = int(os.environ.get("PATIENCE", "120000"))
 """Milliseconds."""
 SHOWN = {
     "runs": "desktop",

@@ -15,7 +15,7 @@ async def draft(topic: str) -> str:
     return f"All about {topic}."
 
 
-async def pay(amount: int, idempotency_key: str) -> str:
+async def pay(amount: int, idempotency_key: str = "") -> str:
     print("paying", amount, "under the key", idempotency_key[:8])
     return f"receipt for {amount}"
 

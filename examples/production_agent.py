@@ -31,7 +31,7 @@ PAGES = 30
 
 
 @tool(idempotent=True)
-async def publish(page: int, idempotency_key: str) -> str:
+async def publish(page: int, idempotency_key: str = "") -> str:
     """Publish a page; the receiver knows the key and does nothing twice."""
     if page == 12 and "STOPPED" not in os.environ:
         os.environ["STOPPED"] = "1"

@@ -17,7 +17,8 @@ for entry in manager.history("report"):
     changes = ", ".join(f"{change.path} = {change.value}" for change in entry.changes)
     print(f"step {entry.checkpoint.step} ({entry.checkpoint.node}): {changes}")
 
-print("cost was last written at step", manager.blame("report", "cost").step)
+written = manager.blame("report", "cost")
+print("cost was last written at step", written and written.step)
 
 oldest = manager.list_checkpoints("report")[-1]
 fork = manager.fork_from_checkpoint(oldest.checkpoint_id, run_id="report-cheaper")

@@ -19,6 +19,9 @@ _VARIABLES = {
     "pauses": "SUREHOLD_PAUSES",
     "trials": "SUREHOLD_TRIALS",
     "interrupts": "SUREHOLD_INTERRUPTS",
+    "runs": "SUREHOLD_CHAOS_RUNS",
+    "faults": "SUREHOLD_CHAOS_FAULTS",
+    "first": "SUREHOLD_FIRST",
 }
 
 
@@ -59,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--most", type=int, metavar="N", help="try each thing at most N times")
     for name in _VARIABLES:
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=f"the number of {name}")
+        said = f"the number of {name}" if name != "first" else "the first seed of the programs"
+        parser.add_argument(f"--{name}", type=int, metavar="N", help=said)
     return parser
 
 

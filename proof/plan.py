@@ -38,6 +38,11 @@ PROOFS: dict[str, Proof] = {
         "without room a save fails and says so; with room again the work goes on",
         ("tests/crash/test_full.py",),
     ),
+    "outages": Proof(
+        "while its primary fails, a loop saves and restores on the copies, however late it saves",
+        ("tests/crash/test_outages.py",),
+        control=False,
+    ),
     "damage": Proof(
         "damage to what is stored is detected, or changes nothing",
         ("tests/crash/test_damage.py",),
@@ -68,6 +73,10 @@ PROOFS: dict[str, Proof] = {
         "a server that is killed, or a connection that is cut, loses nothing acknowledged",
         ("tests/e2e/servers/test_faults.py", "tests/e2e/servers/test_races.py"),
     ),
+    "chaos": Proof(
+        "whatever fails, every run ends, and no process begins a step that is not its own",
+        ("tests/e2e/servers/test_chaos.py",),
+    ),
     "objects": Proof(
         "writers on an object store that are killed, cut off or raced lose and double nothing",
         tuple(
@@ -94,9 +103,38 @@ PROOFS: dict[str, Proof] = {
         "graphs made by chance repeat no recorded call, whatever stops them, and end alike",
         ("tests/crash/test_random_graphs.py",),
     ),
+    "programs": Proof(
+        "ordinary Python around calls, stopped in every way, repeats nothing and ends alike",
+        ("tests/crash/test_programs.py",),
+    ),
     "interrupts": Proof(
         "Ctrl-C at any moment ends the loop of the README, and the next start continues",
         ("tests/crash/test_interrupts.py",),
+        control=False,
+    ),
+    "unattended": Proof(
+        "with all defaults a job killed again and again finishes without a person, but for effects",
+        ("tests/crash/test_unattended.py",),
+        control=False,
+    ),
+    "messages": Proof(
+        "messages from several processes to a run that is killed are taken once, in order",
+        ("tests/crash/test_messages.py",),
+        control=False,
+    ),
+    "races": Proof(
+        "a race in a run that is killed has one winner, and repeats no effect",
+        ("tests/crash/test_races.py",),
+        control=False,
+    ),
+    "transactions": Proof(
+        "a step in the user's own transaction has happened exactly when its rows are there",
+        ("tests/crash/test_transactions.py",),
+        control=False,
+    ),
+    "patterns": Proof(
+        "the programs of docs/patterns, killed at every record that they write, end alike",
+        ("tests/patterns/test_patterns.py",),
         control=False,
     ),
     "machine": Proof(

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from surehold.storage import process
+
 # A busy machine makes single examples slow; pytest-timeout catches those that hang.
 _EXAMPLES = 400 if os.environ.get("SUREHOLD_FULL") == "1" else 40
 settings.register_profile("surehold", deadline=None, max_examples=_EXAMPLES)
@@ -126,3 +128,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def db(tmp_path: Path) -> str:
     """The address of an empty SQLite store."""
     return f"sqlite:///{tmp_path}/runs.db"
+
+
+@pytest.fixture(autouse=True)
+def no_abandoned_leases() -> Iterator[None]:
+    """Forget the leases that a test gave up: tests share run ids, epochs and times."""
+    yield
+    process._abandoned.clear()
+    process._left.clear()

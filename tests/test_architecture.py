@@ -46,22 +46,23 @@ LAYERS = [
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 ROOMS = {
-    "core": "driving context closing values records state policy",
-    "storage": "process addresses abilities notifications retries base queueing io shared rows"
-    " memory sqlite files postgres redis objects cloud cosmos replicated registry",
+    "core": "plain driving context closing values cards records state policy",
+    "storage": "process addresses abilities verbs notifications retries base queueing io shared"
+    " rows memory sqlite files postgres redis objects cloud cosmos replicated registry",
     "engine": "metrics hooks crypto journal retention repair commit transfer"
     " leases managers runs groups",
     "doors": "checks result resume submit events graph functions loop",
     "agents": "models tools agent fleet resilient",
-    "integrations": "branching managed type_learning journal_text checkpoint_files agent_framework"
-    " langgraph",
-    "executors": "driving queue_control schedules worker_metrics local serving worker ray temporal",
-    "views": "words documents costs forks runs stats waiting queues health timeline run_page values"
+    "integrations": "branching managed type_learning journal_text item_lists calls checkpoint_files"
+    " agent_framework claude_agent langgraph mcp openai_agents pydantic_ai recorder pytest_plugin",
+    "executors": "driving queue_control schedules worker_metrics local serving moving worker ray"
+    " temporal",
+    "views": "words documents costs forks timeline runs stats waiting queues band health values run"
     " comparison finder forgetting",
     "demo": "graph job runs",
     "testing": "journal scripted contract selftest",
     "cli": "settings framework listing console commands app",
-    "web": "forms drawing sessions live guard rendering site single_file api pages actions"
+    "web": "forms markdown drawing sessions live guard rendering site single_file api pages actions"
     " application server",
 }
 PORT = {
@@ -87,6 +88,9 @@ LOCKS = {"Lock", "RLock"}
 
 THIRD_PARTY_IN_CORE = {"msgspec": None, "zstandard": {"frame"}, "cryptography": {"frame"}}
 """What core may use beyond the standard library, and in which modules; None for all of them."""
+
+KNOW_MODULES = {"classes", "objects"}
+"""Modules of core that look up what this process has imported already, and import nothing."""
 
 PATHS_ARE_VALUES = {"scalars"}
 """The module of core that knows pathlib's classes, as types of stored values."""
@@ -218,6 +222,8 @@ def impurities(module: str, tree: ast.Module) -> Iterator[str]:
         top = imported.partition(".")[0]
         if top == "threading" and (name in LOCKS or (not name and only_locks(tree))):
             continue
+        if top == "sys" and short in KNOW_MODULES:
+            continue
         if top in BARRED_FROM_CORE or (top == "pathlib" and short not in PATHS_ARE_VALUES):
             yield f"line {line} imports {top}"
         elif (top, name) in barred:
@@ -348,10 +354,15 @@ def test_core_does_no_io_reads_no_clock_and_starts_no_thread() -> None:
     assert wrong == {}
 
 
+LOADED_BY_ITS_PATH = "surehold.integrations.recorder.inside"
+"""The room that `surehold exec` loads into programs whose environment has no Surehold."""
+
+
 def test_imports_are_absolute() -> None:
     relative = [
         f"{module}:{node.lineno}"
         for module in MODULES
+        if not module.startswith(LOADED_BY_ITS_PATH)
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ImportFrom) and node.level
     ]
@@ -463,6 +474,17 @@ def test_the_purity_rule_lets_pure_code_pass(module: str, source: str) -> None:
 def test_a_module_named_in_a_string_counts_as_imported() -> None:
     tree = ast.parse("TABLE = {'x': 'surehold.storage.base', 'y': 'surehold.nothing'}")
     assert [imported for _, imported, _ in imports_of(tree)] == ["surehold.storage.base"]
+
+
+def test_the_room_that_is_loaded_by_its_path_needs_only_the_standard_library() -> None:
+    wrong = [
+        f"{module}:{line} {imported}"
+        for module in MODULES
+        if module.startswith(LOADED_BY_ITS_PATH)
+        for line, imported, _ in imports_of(tree_of(module))
+        if imported.partition(".")[0] not in {*sys.stdlib_module_names, "aiohttp"}
+    ]
+    assert wrong == []
 
 
 def test_no_two_public_classes_have_the_same_name() -> None:

@@ -268,6 +268,22 @@ def test_only_installing_and_servers_are_kept_from_being_run() -> None:
     assert wrong == []
 
 
+AWAITED = "`python -m asyncio`, or inside an `async def` that `asyncio.run` is given"
+
+
+def test_a_page_whose_blocks_await_at_the_top_says_how_to_run_them() -> None:
+    """Saved as a file, such a block is a SyntaxError."""
+    for path in DOCUMENTS:
+        text = path.read_text("utf-8")
+        for block in blocks_of(path, text):
+            if block.language != "python" or block.text.startswith(">>>"):
+                continue
+            try:
+                compile(block.text, block.where, "exec")
+            except SyntaxError:
+                assert AWAITED in " ".join(text.split()), block.where
+
+
 def test_a_file_that_is_shown_is_used() -> None:
     unused = []
     for path in DOCUMENTS:
@@ -403,7 +419,7 @@ def test_a_text_below_a_bash_block_is_what_it_prints(reader: Reader) -> None:
         below("two at 23:59:59\n")
 
 
-HELLO = {"surehold.run(": 8, "@surehold.workflow": 8, "StateGraph(": 8, "Agent(": 8}
+HELLO = {"surehold.run(": 8, "@surehold.workflow": 8, "StateGraph(": 9, "Agent(": 8}
 """A word of each hello world in the README, and the most lines that it may have."""
 
 

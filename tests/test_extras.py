@@ -51,10 +51,18 @@ def test_all_installs_every_extra() -> None:
     assert named == EXTRAS.keys() - {"all"}
 
 
-def test_doctor_names_the_extra_of_each_package_that_is_not_in_the_base() -> None:
-    def packages(lines: list[str]) -> set[str]:
-        return {re.split(r"[\[>=;]", line)[0].lower().replace("_", "-") for line in lines}
-
-    base = packages(PROJECT["dependencies"])
-    for name, extra in doctor._PACKAGES:
-        assert name.lower().replace("_", "-") in (packages(EXTRAS[extra]) if extra else base), name
+def test_doctor_names_every_package_with_its_extras() -> None:
+    declared = {"": PROJECT["dependencies"], **EXTRAS}
+    del declared["all"]
+    wanted: dict[str, set[str]] = {}
+    for extra, lines in declared.items():
+        for line in lines:
+            name, options = re.match(r"([\w-]+)(\[.*?\])?", line.lower()).groups()  # type: ignore[union-attr]
+            wanted.setdefault(name.replace("_", "-"), set()).add(extra)
+            if "pool" in (options or ""):
+                wanted.setdefault(f"{name}-pool", set()).add(extra)
+    told = {name.replace("_", "-"): {*extras.split(", ")} for name, extras in doctor._PACKAGES}
+    assert {name: told.get(name) for name in wanted} == {
+        name: extras if name != "pydantic-ai-slim" else {"llm", "pydantic-ai"}
+        for name, extras in wanted.items()
+    }

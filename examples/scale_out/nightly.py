@@ -5,7 +5,7 @@ from __future__ import annotations
 import surehold
 
 
-@surehold.step(retries=3, in_doubt="retry")
+@surehold.step(retries=3)
 def summarize(page: str) -> str:
     """Stands for a call to a model."""
     return page.title()

@@ -19,14 +19,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 import surehold
-from surehold.errors import LeaseHeldError, NotFoundError
+from surehold.errors import LeaseHeldError, NotFoundError, UsageError
 
 logger = logging.getLogger("reports")
 SECTIONS = ("summary", "body", "sources")
 AT_REST = {"completed", "failed", "waiting"}
 
 
-@surehold.step(retries=3, in_doubt="retry")
+@surehold.step(retries=3)
 async def write(topic: str, section: str) -> str:
     await asyncio.sleep(0.2)  # stands for a model call
     return f"{section} of {topic}"
@@ -74,6 +74,11 @@ def unfinished() -> list[str]:
         return [run.run_id for run in storage.runs(wanted) if run.status not in AT_REST]
 
 
+def check_storage() -> None:
+    with surehold.open_storage() as storage:
+        next(iter(storage.runs(surehold.RunQuery(limit=1))), None)
+
+
 async def resume_when_free(run_id: str) -> None:
     """Resume a run as soon as no other process, or machine that died, holds its lease."""
     while True:
@@ -118,10 +123,25 @@ async def look_up(run_id: str) -> dict[str, Any]:
     }
 
 
+@app.get("/healthz")
+async def health() -> dict[str, str]:
+    """For a health check: the storage answers."""
+    await asyncio.to_thread(check_storage)
+    return {"status": "ok"}
+
+
 @app.post("/reports/{run_id}", status_code=202)
 async def start(run_id: str, body: Start) -> dict[str, str]:
-    """Begin a report. The same request again changes nothing: the run id is the key."""
-    work.begin(run_id, report.run(body.topic, run_id=run_id, wait=False))
+    """Begin a report. The same request again changes nothing: the run id is the key.
+
+    The run is recorded before the answer: killed after it, the next start executes the run.
+    """
+    try:
+        await report.options(run_id=run_id).start(body.topic)
+    except UsageError as error:  # the run was begun with another topic
+        raise HTTPException(409, error.message) from None
+    if (await report.result(run_id)).status not in AT_REST:
+        work.begin(run_id, report.resume(run_id, wait=False))
     return {"run_id": run_id}
 
 

@@ -6,20 +6,21 @@ that the top lists; what was changed on purpose is in `docs/migrating.md`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from surehold.agents.agent import Agent, AgentConfig
-from surehold.agents.fleet import Fleet, FleetBuilder, create_checkpoint_storage
+from surehold.agents.fleet import Fleet, FleetBuilder, create_checkpoint_storage, read_workflow
 from surehold.core.state import AgentState, StateSnapshot
 from surehold.doors.graph import process_chain, process_conditional, process_parallel
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
-from surehold.storage.io import resilient_io
 from surehold.storage.registry import get_checkpoint_store, register_checkpoint_store
 
 if TYPE_CHECKING:
     from surehold.engine.hooks import HookManager
     from surehold.storage.base import Storage
+    from surehold.storage.io import resilient_io
 
 __all__ = [
     "AgentState",
@@ -34,16 +35,22 @@ __all__ = [
     "process_chain",
     "process_conditional",
     "process_parallel",
+    "read_workflow",
     "register_checkpoint_store",
     "resilient_io",
 ]
 
-AutonomousConfig = AgentConfig
-"""Kaizen's name of `AgentConfig`."""
 BaseAutonomousAgent = Agent
 """Kaizen's name of `Agent`."""
 MagenticFleet = Fleet
 """AgenticFleet's name of `Fleet`."""
+
+
+@dataclass(frozen=True)
+class AutonomousConfig(AgentConfig):
+    """Kaizen's `AgentConfig`: the agent plans first, unless it is told not to."""
+
+    planning_enabled: bool = True
 
 
 class StateManager(AsyncCheckpointManager):
@@ -73,3 +80,11 @@ class StateManager(AsyncCheckpointManager):
         super().__init__(
             storage, retention_count=retention_count, hook_manager=hook_manager, **options
         )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "resilient_io":  # needs the file locks of POSIX
+        from surehold.storage.io import resilient_io
+
+        return resilient_io
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,9 @@ The file is searched for in the working directory and its parents:
    keep-last = 20
    keep-within = "24h"
 
+   [expire]                          # the rule of `surehold expire`, which workers apply too
+   older = "30d"
+
    [graphs]                          # imported by `surehold resume` for runs of a name
    report = "report:graph"
 """
@@ -32,6 +35,7 @@ VARIABLE = "SUREHOLD_STORAGE"
 _KEYS = {
     "storage": (str, "a string"),
     "retention": (dict, "a table"),
+    "expire": (dict, "a table"),
     "graphs": (dict, "a table"),
     "redact": (bool, "true or false"),
 }
@@ -45,6 +49,7 @@ class Config(msgspec.Struct, frozen=True):
     storage: str | None = None
     """The address as it is written, relative to the file."""
     retention: Mapping[str, Any] = _NOTHING
+    expire: Mapping[str, Any] = _NOTHING
     graphs: Mapping[str, Any] = _NOTHING
     redact: bool = False
     """The command and `surehold.answer` take secrets out of what they write."""

@@ -27,6 +27,7 @@ SureholdError                 facts as attributes, a message, a hint, the cause
 Signal (BaseException)        not failures: `except Exception` must not eat them
   Interrupted                 the run waits for a person
   Drained                     asked to stop; the state is saved
+Cancelled (BaseException)     asked to end: cleanup follows, and is recorded
 ```
 
 Every error carries its facts as attributes (`error.run_id`, `error.seq`, ...) and a hint that
@@ -45,6 +46,7 @@ from typing import Any
 
 __all__ = [
     "BudgetError",
+    "Cancelled",
     "ConflictError",
     "CorruptError",
     "DataError",
@@ -169,6 +171,12 @@ class EncodeError(DataError):
 
     path: str = ""
 
+    def within(self, where: str, **facts: Any) -> EncodeError:
+        """The same error, which says *where* the value is."""
+        return EncodeError(
+            f"{where}: {self.message}", hint=self.hint, **{**self.facts, "path": self.path, **facts}
+        )
+
 
 class DecodeError(DataError):
     """Stored text cannot be turned back into values."""
@@ -224,6 +232,18 @@ class Signal(BaseException):
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} carries no fact {name!r}")
+
+
+class Cancelled(BaseException):
+    """The run was asked to end; calls that follow are recorded, as its cleanup.
+
+    It is raised once, and is a `BaseException`, so that ``except Exception`` lets it pass.
+    """
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
 
 
 class Interrupted(Signal):

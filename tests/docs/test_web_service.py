@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 HERE = Path(__file__).parents[2] / "examples" / "web_service"
 RUN = "/reports/kelp-2026-11-16"
@@ -74,16 +73,19 @@ def told(client: httpx.Client, last: int) -> list[tuple[int, dict[str, Any]]]:
 
 def test_a_report_is_started_streamed_and_approved_over_http(tmp_path: Path) -> None:
     with server(tmp_path) as (_, client):
+        assert client.get("/healthz").json() == {"status": "ok"}
         assert client.get(RUN).status_code == 404
         assert client.post(RUN, json={"topic": "kelp"}).status_code == 202
+        assert client.get(RUN).status_code == 200
+        assert client.post(RUN, json={"topic": "kelp"}).status_code == 202
+        assert client.post(RUN, json={"topic": "moss"}).status_code == 409
         assert client.post(RUN, json={}).status_code == 422
-        until(client)
         seen = told(client, 0)
         written = [event for _, event in seen if event["type"] == "effect.complete"]
         assert [event["name"] for event in written] == ["write"] * 3
         assert seen[-1][1]["type"] == "run.waiting"
-        half = seen[len(seen) // 2][0]
-        assert told(client, half) == [one for one in seen if one[0] > half]  # reconnected
+        half = len(seen) // 2
+        assert told(client, seen[half][0]) == seen[half + 1 :]  # reconnected
         assert client.post(f"{RUN}/approval", json={"editor": "Ann"}).status_code == 202
         done = until(client, "completed")
         assert done["value"] == "summary of kelp, body of kelp, sources of kelp; approved by Ann"
@@ -91,11 +93,12 @@ def test_a_report_is_started_streamed_and_approved_over_http(tmp_path: Path) -> 
         assert again.status_code == 404 and "nothing named" in again.text
 
 
-def test_a_killed_server_resumes_its_runs_when_it_starts_again(tmp_path: Path) -> None:
+def test_a_run_that_was_accepted_is_executed_after_a_kill(
+    tmp_path: Path,
+) -> None:
     with server(tmp_path) as (process, client):
-        client.post(RUN, json={"topic": "kelp"})
-        until(client)
-        process.send_signal(signal.SIGKILL)
+        assert client.post(RUN, json={"topic": "kelp"}).status_code == 202
+        process.send_signal(signal.SIGKILL)  # what was accepted is recorded
         process.wait(PATIENCE)
     with server(tmp_path) as (_, client):
         assert until(client, "waiting")["waiting"] == ["approval"]
@@ -104,7 +107,8 @@ def test_a_killed_server_resumes_its_runs_when_it_starts_again(tmp_path: Path) -
 
 
 INSTRUCTIONS = {
-    *("FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "CMD"),
+    *("FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL"),
+    *("HEALTHCHECK", "CMD"),
 }
 
 
@@ -143,6 +147,23 @@ def test_the_dockerfile_runs_as_a_user_and_keeps_the_journal_outside() -> None:
     assert found["VOLUME"] in found["ENV"], "the storage lies on the volume"
 
 
-@pytest.mark.parametrize("word", ["uvicorn", "fastapi"])
-def test_the_dockerfile_installs_what_the_service_imports(word: str) -> None:
-    assert any(name == "RUN" and f" {word} " in f"{rest} " for name, rest in instructions())
+def test_the_dockerfile_pins_what_it_installs() -> None:
+    found = instructions()
+    for image in (rest for name, rest in found if name == "FROM"):
+        assert re.match(r"python:\d+\.\d+\.\d+-slim-\w+( AS \w+)?$", image), image
+    pinned = (HERE.parents[1] / "requirements" / "service.txt").read_text("utf-8")
+    for package in ("uvicorn", "fastapi", "hatchling", "msgspec", "apsw"):
+        assert re.search(rf"^{package}==\S+ .*\n +--hash=sha256:", pinned, re.MULTILINE), package
+    for command in (rest for name, rest in found if name == "RUN"):
+        assert "--require-hashes" in command or "--no-deps" in command
+
+
+def test_the_health_check_of_the_dockerfile_asks_the_service(tmp_path: Path) -> None:
+    _, _, command = dict(instructions())["HEALTHCHECK"].partition("CMD ")
+    words = [sys.executable, *json.loads(command)[1:]]
+    with server(tmp_path) as (process, client):
+        words = [word.replace(":8000", f":{client.base_url.port}") for word in words]
+        subprocess.run(words, check=True)
+        process.terminate()
+        process.wait(PATIENCE)
+        assert subprocess.run(words, capture_output=True, check=False).returncode

@@ -24,6 +24,8 @@ from surehold.testing.scripted import ScriptedModel
 
 DOOR, STORAGE, PART, SECONDS, *OPTIONS = sys.argv[1:]
 SIGNALS = False if "deaf" in OPTIONS else None
+pay = surehold.step(in_doubt="ask")
+"""For what must not happen twice."""
 
 
 def say(word: str) -> None:
@@ -57,25 +59,25 @@ async def last_async() -> str:
 
 def loop() -> None:
     with surehold.run("r", storage=STORAGE, signals=SIGNALS) as run:
-        run.call(slow) if PART == "inside" else slow()
+        run.effect("slow", slow) if PART == "inside" else slow()
         run.call(last)
 
 
 async def async_loop() -> None:
     async with surehold.run("r", storage=STORAGE, signals=SIGNALS) as run:
-        await (run.call(slow_async) if PART == "inside" else slow_async())
+        await (run.effect("slow", slow_async) if PART == "inside" else slow_async())
         await run.call(last_async)
 
 
 @workflow
 def plain() -> None:
-    surehold.step(slow)() if PART == "inside" else slow()
+    pay(slow)() if PART == "inside" else slow()
     surehold.step(last)()
 
 
 @workflow
 async def awaited() -> None:
-    await (surehold.step(slow_async)() if PART == "inside" else slow_async())
+    await (pay(slow_async)() if PART == "inside" else slow_async())
     await surehold.step(last_async)()
 
 
@@ -112,6 +114,19 @@ async def grouped() -> None:
 
 async def task_group() -> None:
     await grouped.run(run_id="r", storage=STORAGE)
+
+
+@workflow
+async def left() -> None:
+    async def goes_on() -> None:
+        while True:
+            await surehold.step(asyncio.sleep)(0.05)
+
+    await surehold.gather(pay(slow_async)(), goes_on())
+
+
+async def sibling_left() -> None:
+    await left.run(run_id="r", storage=STORAGE)
 
 
 async def graph() -> None:
@@ -173,7 +188,7 @@ async def fleet() -> None:
 @workflow
 def outer() -> None:
     """A step that must not be repeated, and a graph inside of it."""
-    surehold.step(inner)()
+    pay(inner)()
     surehold.step(last)()
 
 

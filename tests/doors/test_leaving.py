@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +15,7 @@ import pytest
 
 import surehold
 from surehold import CheckpointManager, MemoryStorage, StateGraph, answer, pending, step, workflow
-from surehold.errors import InDoubtError, Interrupted, ShapeError
+from surehold.errors import InDoubtError, Interrupted, ShapeError, StorageUnavailableError
 
 done: list[str] = []
 
@@ -272,6 +274,231 @@ async def test_a_node_that_waits_does_nothing_more() -> None:
     assert done == ["publish", "release"]
 
 
+# Cancelled, stopped, and without a storage
+
+
+async def held() -> None:
+    try:
+        await do("reserve")
+        await asyncio.sleep(60 if "publish" not in done and len(done) == 1 else 0)
+        await do("publish")
+    finally:
+        await asyncio.gather(do("release"))
+
+
+async def held_in_a_branch() -> None:
+    await surehold.gather(held())
+
+
+async def held_and_hidden() -> None:
+    with suppress(BaseException):
+        await held()
+
+
+async def as_async_function(body: Callable[[], Any], storage: Any) -> None:
+    @workflow(name="held")
+    async def made() -> None:
+        await body()
+
+    await made.run(run_id="r", storage=storage)
+
+
+async def as_async_loop(body: Callable[[], Any], storage: Any) -> None:
+    async with surehold.run("r", storage=storage):
+        await body()
+
+
+async def as_node(body: Callable[[], Any], storage: Any) -> None:
+    graph = StateGraph("held", storage=storage)
+
+    async def node(state: Any) -> None:
+        await body()
+
+    graph.add_node("node", node)
+    graph.set_entry_point("node")
+    graph.set_exit_point("node")
+    async with graph:
+        await graph.run(run_id="r")
+
+
+@pytest.mark.parametrize("body", [held, held_in_a_branch, held_and_hidden])
+@pytest.mark.parametrize("door", [as_async_function, as_async_loop, as_node])
+async def test_a_cancelled_run_cleans_up_when_it_has_continued(door: Any, body: Any) -> None:
+    storage = MemoryStorage()
+    task = asyncio.ensure_future(door(body, storage))
+    while not done:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["reserve"]
+    done.append("continued")
+    await door(body, storage)
+    assert done == ["reserve", "continued", "publish", "release"]
+
+
+async def test_an_item_that_hides_its_cancellation_is_not_completed() -> None:
+    storage = MemoryStorage()
+
+    async def work() -> Any:
+        async with surehold.run("r", storage=storage) as run:
+            async for item in run.each("ab"):
+                try:
+                    await do(f"begin {item}")
+                    await asyncio.sleep(0 if "continued" in done else 60)
+                    await do(f"end {item}")
+                except BaseException:
+                    run.state["hidden"] = item
+        return run.state
+
+    task = asyncio.ensure_future(work())
+    while not done:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    done.append("continued")
+    assert await work() == {}
+    assert done == ["begin a", "continued", "end a", "begin b", "end b"]
+
+
+async def test_a_time_limit_of_the_body_itself_ends_at_its_block() -> None:
+    async with surehold.run("r", storage=MemoryStorage()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(60)
+        await do("next")
+    assert done == ["next"]
+
+
+@pytest.mark.parametrize("door", [as_async_function, as_async_loop, as_node])
+async def test_a_time_limit_around_a_recorded_call_breaks_the_call_off(door: Any) -> None:
+    async def body() -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await step(asyncio.sleep)(60)
+        await do("next")
+
+    async with asyncio.timeout(30):
+        await door(body, MemoryStorage())
+    assert done == ["next"]
+
+
+def test_a_signal_between_two_calls_leaves_the_run_too() -> None:
+    storage = MemoryStorage()
+
+    @workflow(name="held")
+    def made() -> None:
+        act("reserve")
+        try:
+            act("publish")
+            if done[-1] != "continued":
+                os.kill(os.getpid(), signal.SIGINT)
+            act("more")
+        finally:
+            act("release")
+
+    with pytest.raises(KeyboardInterrupt):
+        made.run(run_id="r", storage=storage)
+    assert done == ["reserve", "publish"]
+    done.append("continued")
+    assert made.run(run_id="r", storage=storage).status == "completed"
+    assert done == ["reserve", "publish", "continued", "more", "release"]
+
+
+class Failing(MemoryStorage):
+    """A storage that fails while *broken*."""
+
+    broken = False
+
+    def append(self, batches: Any) -> Any:
+        if self.broken:
+            raise StorageUnavailableError("the disk is gone")
+        return super().append(batches)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_call_that_could_not_be_recorded_leaves_the_run(back: bool) -> None:
+    storage = Failing()
+
+    @step
+    def charge(number: int) -> int:
+        done.append(f"charge {number}")
+        if len(done) == 2:
+            storage.broken = True
+        return number
+
+    @workflow(name="order")
+    def order() -> int:
+        act("reserve")
+        try:
+            charge(1)
+        except Exception:
+            storage.broken = not back
+            act("cancel")
+            raise
+        return charge(2)
+
+    with pytest.raises(StorageUnavailableError):
+        order.run(run_id="r", storage=storage)
+    assert done == ["reserve", "charge 1"]
+    storage.broken = False
+    assert order.run(run_id="r", storage=storage).value == 2
+    assert done == ["reserve", "charge 1", "charge 1", "charge 2"]
+
+
+def test_a_time_limit_that_could_not_be_recorded_leaves_the_run() -> None:
+    storage = Failing()
+
+    @workflow(name="late")
+    def late() -> None:
+        act("reserve")
+        try:
+            threading.Timer(0.05, lambda: setattr(storage, "broken", True)).start()
+            surehold.wait_for("approval", timeout=0.3)
+        finally:
+            act("release")
+
+    with pytest.raises(StorageUnavailableError):
+        late.run(run_id="r", storage=storage)
+    assert done == ["reserve"]
+
+
+def test_an_item_that_could_not_be_saved_leaves_the_run() -> None:
+    storage = Failing()
+    with pytest.raises(StorageUnavailableError), surehold.run("r", storage=storage) as run:
+        act("reserve")
+        try:
+            for _ in run.each("ab"):
+                storage.broken = True
+        finally:
+            act("release")
+    assert done == ["reserve"]
+
+
+@pytest.mark.parametrize("door", [as_async_function, as_async_loop, as_node])
+async def test_branches_count_their_calls_apart_at_every_door(door: Any) -> None:
+    storage, slow = MemoryStorage(), ["a"]
+
+    async def branch(name: str) -> None:
+        await asyncio.sleep(0.05 if name in slow else 0)
+        await do(f"{name}1")
+        await do(f"{name}2")
+
+    async def body() -> None:
+        await surehold.gather(branch("a"), branch("b"))
+        if slow == ["a"]:
+            raise ConnectionError("no network")
+
+    with pytest.raises(Exception, match="no network"):
+        await door(body, storage)
+    slow[:] = ["b"]
+    await door(body, storage)
+    assert sorted(done) == ["a1", "a2", "b1", "b2"]
+
+
 # Sagas
 
 
@@ -371,3 +598,20 @@ async def test_siblings_that_end_later_do_not_make_a_failure_an_outcome() -> Non
     network.append(True)
     assert (await both.run(run_id="r", storage=storage)).status == "completed"
     assert done == ["a", "b"]
+
+
+async def test_questions_of_tasks_that_begin_together_are_all_asked() -> None:
+    """A person answers them in any order, without a start in between."""
+    storage = MemoryStorage()
+
+    @surehold.workflow
+    async def work() -> list[str]:
+        asked = [surehold.interrupt(f"about {name}", key=name) for name in "ab"]
+        return [*await asyncio.gather(*map(asyncio.ensure_future, asked), return_exceptions=True)]
+
+    waiting = await work.run(run_id="r", storage=storage)
+    assert [one.question for one in waiting.waiting] == ["about a", "about b"]
+    for one in waiting.waiting:
+        surehold.answer("r", one.id, f"yes {one.question}", storage=storage)
+    done = await work.run(run_id="r", storage=storage)
+    assert done.value == ["yes about a", "yes about b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -124,6 +125,50 @@ def test_a_mistake_is_not_tried_again(door: Any, mistake: type[Exception]) -> No
     assert not may_help(mistake("x"))
 
 
+@doors
+@pytest.mark.parametrize("given", [ConnectionError, (ValueError, OSError)])
+def test_an_error_of_the_classes_that_are_named_is_not_tried_again(door: Any, given: Any) -> None:
+    call = Flaky(9, ConnectionResetError)
+    with suppress(ConnectionError, StepError):
+        door(MemoryStorage(), call, RetryPolicy(retries=2, backoff=0.001, non_retryable=given))
+    assert call.calls == 1
+
+
+@doors
+def test_no_attempt_begins_after_the_total_time_and_none_is_further_apart_than_the_longest(
+    door: Any,
+) -> None:
+    late = RetryPolicy(retries=9, backoff=60, max_backoff=60, total_timeout=59)
+    call = Flaky(9)
+    with suppress(ConnectionError, StepError):
+        door(MemoryStorage(), call, late)
+    assert call.calls == 1
+    short = RetryPolicy(retries=9, backoff=60, max_backoff=0.001, total_timeout=59)
+    assert door(MemoryStorage(), Flaky(3), short) == "there"
+
+
+@doors
+def test_the_total_time_goes_on_while_no_process_executes_the_run(
+    door: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process begins with the time of the first attempt, not with its own."""
+    policy = RetryPolicy(retries=9, backoff=0.001, total_timeout=600)
+    for number in range(1, 9):
+        storage, call = Mortal(), Flaky(9)
+        storage.dies_at, storage.after = number, True
+        with pytest.raises(Died):
+            door(storage, call, policy)
+        if call.calls:
+            break
+    assert call.calls == 1, "killed when the first failure was recorded"
+    storage.dead, storage.dies_at = False, 0
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    with suppress(ConnectionError, StepError):
+        door(storage, call, policy)
+    assert call.calls == 2, "an attempt was permitted, and no other is"
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -134,6 +179,10 @@ def test_a_mistake_is_not_tried_again(door: Any, mistake: type[Exception]) -> No
         ({"backoff": float("inf")}, "backoff is inf"),
         ({"timeout": 0}, "timeout is 0"),
         ({"timeout": "1 s"}, "timeout is '1 s'"),
+        ({"total_timeout": 0}, "total_timeout is 0"),
+        ({"max_backoff": -1}, "max_backoff is -1"),
+        ({"non_retryable": "OSError"}, "non_retryable is 'OSError'"),
+        ({"non_retryable": (KeyboardInterrupt,)}, "non_retryable is"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"concurrency": 1.5}, "concurrency is 1.5"),
     ],

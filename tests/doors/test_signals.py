@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -147,6 +148,23 @@ def test_calls_of_other_tasks_are_finished_too(
     assert (status(tmp_path), pending("r", storage=address(tmp_path))) == ("interrupted", [])
     again = start(door, "inside", "0")
     assert again.end() == (0, ["last", "done"]), again.errors
+
+
+def test_the_second_signal_breaks_off_what_a_left_sibling_waits_for(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start("sibling_left", "inside", SLOW)
+    program.until("begun")
+    program.send(signal.SIGINT)
+    program.heard()
+    time.sleep(0.5)  # the sibling comes to its next call, and is left there
+    program.send(signal.SIGTERM)
+    began = time.monotonic()
+    code, lines = program.end()
+    assert (code in (*ENDS.values(), 1), lines) == (True, []), program.errors
+    assert time.monotonic() - began < float(SLOW) / 2
+    assert status(tmp_path) == "interrupted"
+    assert len(pending("r", storage=address(tmp_path))) == 1
 
 
 def test_a_run_inside_a_call_that_must_not_be_repeated_is_not_stopped(

@@ -135,23 +135,34 @@ def test_outcomes_that_do_not_fit_end_the_run_or_are_warned_of(
 def test_no_call_is_made_whose_intent_does_not_fit(
     policy: Policy, address: str, small_disk: Disk
 ) -> None:
+    """A run that cannot be recorded is left, whatever its code catches; the next start goes on."""
     made: list[str] = []
     rest = small_disk(400) / "rest"
+
+    def pay(run: surehold.Run, number: int) -> None:
+        text = str(number) + "x" * PIECE
+        run.effect("pay", made.append, text, key=str(number), in_doubt="ask")
+
     with CheckpointManager(address, on_save_failure=policy) as manager:
-        with surehold.run("job", storage=manager) as run:
+        with pytest.raises(StorageFullError), surehold.run("job", storage=manager) as run:
             run.checkpoint(n=1)
             with suppress(OSError), rest.open("wb", buffering=0) as file:
                 while True:
                     file.write(b"x" * 512)
             with pytest.raises(StorageFullError):
                 for number in range(100):  # what was allotted before is used up at some time
-                    run.effect("pay", made.append, "x" * PIECE, key=str(number), in_doubt="ask")
+                    pay(run, number)
             asked = len(made)
-            with pytest.raises(StorageFullError):
-                run.effect("pay", made.append, "x" * PIECE, key="more", in_doubt="ask")
-            assert len(made) == asked
             rest.unlink()
+            with pytest.raises(StorageFullError):  # also where there is room again
+                pay(run, 100)
+            assert len(made) == asked
+        assert run.status != "completed"
+        with surehold.run("job", storage=manager) as run:
+            for number in range(asked + 2):
+                pay(run, number)
         assert run.status == "completed"
+    assert [int(text.rstrip("x")) for text in made] == [*range(asked + 2)]
 
 
 def test_a_run_under_warn_lacks_no_record_that_a_later_one_depends_on(

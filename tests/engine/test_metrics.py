@@ -31,6 +31,8 @@ def busy_metrics() -> Metrics:
     metrics.integrity_error()
     metrics.hook_failed(2)
     metrics.redacted("api_key", 3)
+    metrics.stepped(0.06)
+    metrics.stepped(45.0, failed=True)
     return metrics
 
 
@@ -54,9 +56,11 @@ def test_the_snapshot_holds_every_figure_as_plain_values() -> None:
     assert latency["buckets"]["10"] == 4
     assert latency["buckets"]["+Inf"] == 5
     assert snapshot.pop("load_seconds")["count"] == 1
+    assert snapshot.pop("step_seconds")["buckets"]["0.1"] == 1
     assert snapshot == {
         "saves": {"ok": 5, "failed": 1, "vetoed": 1},
         "loads": {"ok": 1, "failed": 1},
+        "steps": {"ok": 1, "failed": 1},
         "resumes": {
             "crash": {"tried": 2, "succeeded": 1},
             "interrupt": {"tried": 1, "succeeded": 1},
@@ -103,7 +107,7 @@ def test_prometheus_reads_the_same_figures() -> None:
 
 def test_every_metric_is_documented_typed_and_named_by_the_rules() -> None:
     families = list(text_string_to_metric_families(busy_metrics().prometheus()))
-    assert len(families) == 13
+    assert len(families) == 15
     for family in families:
         assert family.name.startswith("surehold_")
         assert family.documentation

@@ -87,7 +87,7 @@ class ExecutorContract:
         until(lambda: executions(log, run_id))
         handle.cancel()
         executor.cancel(run_id)
-        until(lambda: handle.status() == "interrupted")
+        until(lambda: handle.status() == "cancelled")
         assert len(executions(log, run_id)) < 2000
 
 

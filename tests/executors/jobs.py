@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -54,6 +55,16 @@ async def doubled_async(numbers: list[int]) -> list[int]:
 
 
 @workflow
+def keyed(key: str, queue: str, *, delay: float = 0) -> str:
+    return f"{key} {queue} {delay:g}"
+
+
+@workflow
+async def keyed_async(key: str, queue: str, *, delay: float = 0) -> str:
+    return f"{key} {queue} {delay:g}"
+
+
+@workflow
 def rests(seconds: float) -> str:
     double(1)
     surehold.sleep(seconds)
@@ -71,7 +82,7 @@ async def asks_a_person() -> str:
     return str(await surehold.interrupt("Agree?"))
 
 
-@step(timeout=0.01)
+@step(timeout=0.01, in_doubt="ask")
 def takes_too_long() -> str:
     gate.wait(60)
     return "late"
@@ -233,3 +244,14 @@ def make_fleet() -> Fleet:
 
 STORAGE: dict[str, Any] = {"here": "memory://"}
 """The storage of the agents and fleets that are made here."""
+
+
+@workflow
+def chatty(text: str) -> None:
+    """Log as libraries do."""
+    library = logging.getLogger("library")
+    library.warning("said %s", text)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        library.exception("and failed")

@@ -23,7 +23,7 @@ SECRET = "hunter-the-second"
 KEY = "7" * 64
 
 
-@step
+@step(in_doubt="ask")
 def log_in() -> dict[str, str]:
     return {"password": SECRET}
 

@@ -13,7 +13,7 @@ from tests.executors import jobs
 from surehold import SQLiteStorage
 from surehold.compat import StateManager
 from surehold.errors import NotFoundError, UsageError
-from surehold.executors import LocalExecutor, handle, queue_entries
+from surehold.executors import LocalExecutor, Worker, handle, queue_entries, served_by
 
 HERE = "tests.executors.jobs"
 Start = Callable[..., str]
@@ -97,3 +97,26 @@ def test_an_id_that_something_else_has_is_refused(tmp_path: Path) -> None:
             doors(storage)["graph"](1, run_id="taken")
         with pytest.raises(NotFoundError):
             handle("absent", storage=storage)
+
+
+@pytest.mark.parametrize("flow", [jobs.keyed, jobs.keyed_async])
+def test_options_leave_every_name_to_the_parameters(tmp_path: Path, flow: Any) -> None:
+    def queued(made: Any) -> str:
+        found = asyncio.run(made) if asyncio.iscoroutine(made) else made
+        return str(found.run_id)
+
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        with pytest.raises(UsageError, match="parameter 'queue'") as refused:
+            queued(flow.start("a", "b", storage=storage))
+        assert f"{flow.name}.options(queue=...).start(...)" in str(refused.value.hint)
+        mail = flow.options(queue="mail", run_id="one", priority=3, storage=storage)
+        for _ in range(2):
+            assert queued(mail.start("a", queue="b", delay=7)) == "one"
+        (entry,) = queue_entries("mail", storage=storage)
+        assert (entry.run_id, entry.priority, entry.due) == ("one", 3, None)
+        with pytest.raises(UsageError, match="one"):
+            queued(mail.start("a", queue="c"))
+        with pytest.raises(UsageError, match="priority"):
+            queued(flow.options(priority=1 << 40, storage=storage).start("a", "b"))
+        Worker(storage, served_by([HERE]), queues=["mail"]).run(until_idle=True)
+        assert handle("one", storage=storage).result(timeout=60).value == "a b 7"

@@ -5,21 +5,45 @@ with the hashes that `requirements/peers.txt` pins, unpacks it in DIRECTORY, and
 that go through its SQLite savers with ours instead. Threads are imported from a real Postgres
 server as well, which this environment has and that of our own tests has not.
 
+The suites of the OpenAI Agents SDK, the Claude Agent SDK and the MCP SDK run twice, with their
+stock class and with ours: a test that fails with ours alone is an error, unless `DIFFERS` names it.
+
 Agent Framework's source distributions hold no tests. With AGENT_FRAMEWORK set to a checkout of
 its repository, and that version installed, its checkpoint tests are run as well.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PINS = HERE.parents[1] / "requirements" / "peers.txt"
+ROOT = HERE.parents[1]
+PINS = [ROOT / "requirements" / name for name in ("peers.txt", "sources.txt")]
+
+DIFFERS = (
+    # They look into the connections, locks, tables and corrupt rows of the SDK's SQLite class.
+    r"memory/test_session\.py::test_sqlite_session_(close|closed|closes|reaps|keeps)_",
+    r"memory/test_session\.py::test_sqlite_session_(failed|rollback|post_commit|file_lock)_",
+    r"memory/test_session\.py::test_sqlite_session_\w*corrupt",
+    r"test_run_impl_resume_paths\.py::test_handoff_resume_after_cancelled_compaction_commits",
+    # An unknown setting is a UsageError, not a TypeError.
+    r"memory/test_session\.py::test_session_settings_rejects_unknown_dictionary_fields",
+    # They set dicts of the stock class, count its turns of the event loop, or need a clock that
+    # tells two appends in a millisecond apart.
+    r"test_session_helpers_store\.py::.*test_load_concurrency_is_bounded",
+    r"test_session_resume\.py::.*test_continue_(picks|skips|tie_break)_",
+    r"test_session_resume\.py::.*test_cancelled_after_mkdtemp_cleans_temp_dir",
+    r"test_session_summary\.py::.*test_(mixed_sessions_gap_filled|gap_fill_bounded_concurrency)",
+    r"test_transcript_mirror\.py::.*test_eager_flush_mode_appends_per_frame",
+)
+"""The tests that are about the stock class itself."""
 
 
 def main(directory: Path) -> int:
@@ -27,6 +51,7 @@ def main(directory: Path) -> int:
     status = _run(_source_of("langgraph", directory), "langgraph_slots", ["tests", "-n", "2"])
     bare = ["--noconftest", "-c", os.devnull, "--rootdir", str(HERE)]
     status |= _run(HERE, "no:xdist", [*bare, "postgres_import.py"])
+    status |= _openai_agents(directory) | _claude_agent(directory) | _mcp(directory)
     checkout = os.environ.get("AGENT_FRAMEWORK")
     if checkout is None:
         print("AGENT_FRAMEWORK names no checkout: its tests are not run")
@@ -37,12 +62,69 @@ def main(directory: Path) -> int:
     return status
 
 
+def _openai_agents(directory: Path) -> int:
+    """Tests of resumes, deferred writes, compaction and sessions, and the corpus of states."""
+    root = _source_of("openai-agents", directory)
+    tests = ["tests/test_run_impl_resume_paths.py", "tests/deferred_session_writes"]
+    tests += ["tests/test_max_turns.py", "tests/utils/test_simple_session.py"]
+    tests += ["tests/memory/test_session.py", "tests/memory/test_session_limit.py"]
+    status = _compare(root, "openai_agents_slot", tests)
+    corpus = {"RUN_STATES": str(root / "tests" / "fixtures" / "run_state")}
+    bare = ["--noconftest", "-c", os.devnull, "--rootdir", str(HERE)]
+    return status | _run(HERE, "no:xdist", [*bare, "run_state_corpus.py"], corpus)
+
+
+def _claude_agent(directory: Path) -> int:
+    """The suite of its wheel on every medium, and the tests of stores in its sources."""
+    root = _source_of("claude-agent-sdk", directory)
+    ours = "tests/integrations/claude_agent/test_session_store.py"
+    source = {"PYTHONPATH": str(root / "src")}
+    status = _run(ROOT, "no:xdist", ["--noconftest", ours], source)
+    tests = [str(one.relative_to(root)) for one in (root / "tests").glob("test_session_*.py")]
+    return status | _compare(root, "claude_agent_slot", [*tests, "tests/test_transcript_mirror.py"])
+
+
+def _mcp(directory: Path) -> int:
+    """Tests of streams that are resumed."""
+    root = _source_of("mcp", directory)
+    places = ("test_hosting_resume.py", "test_client_transport_http.py")
+    tests = [f"tests/interaction/transports/{name}" for name in places]
+    plain = ["-p", "no:asyncio", "-o", "addopts=-p anyio", "-o", "log_cli=false"]
+    return _compare(root, "mcp_slot", [*plain, *tests])
+
+
+def _compare(root: Path, plugin: str, arguments: list[str]) -> int:
+    """Run tests with the stock class and with ours; 1 if one fails with ours alone."""
+    told: dict[str, dict[str, list[str]]] = {}
+    for slot in ("stock", "ours"):
+        report = root.parent / f"{plugin}-{slot}.json"
+        report.unlink(missing_ok=True)
+        _run(
+            root,
+            plugin,
+            [*arguments, "--tb=no", "-r", "N"],
+            {"SUREHOLD_SLOT": slot, "SUREHOLD_SLOT_REPORT": str(report)},
+        )
+        told[slot] = json.loads(report.read_text())
+    alone = set(told["ours"]["failed"]) - set(told["stock"]["failed"])
+    wrong = sorted(one for one in alone if not any(re.search(form, one) for form in DIFFERS))
+    print(
+        f"{plugin}: {len(told['ours']['used'])} tests made our class; {len(alone)} fail with it"
+        f" alone, {len(alone) - len(wrong)} of them about the stock class itself"
+    )
+    for one in wrong:
+        print(f"  {one}")
+    return 1 if wrong or not told["ours"]["used"] else 0
+
+
 def _source_of(package: str, directory: Path) -> Path:
     """The unpacked source distribution of a pinned package."""
-    pin = re.search(rf"^{package}==(\S+)(?: \\\n +--hash=\S+)+", PINS.read_text(), re.MULTILINE)
+    form = rf"^{package}==(\S+)(?: \\\n +--hash=\S+)+"
+    pins = "\n".join(path.read_text() for path in PINS)
+    pin = re.search(form, pins, re.MULTILINE)
     if pin is None:
-        raise SystemExit(f"{PINS} pins no {package}")
-    root = directory / f"{package}-{pin[1]}"
+        raise SystemExit(f"no lock file pins {package}")
+    root = directory / f"{package.replace('-', '_')}-{pin[1]}"
     if not root.exists():
         wanted = directory / f"{package}.txt"
         wanted.write_text(pin[0] + "\n")
@@ -55,8 +137,12 @@ def _source_of(package: str, directory: Path) -> Path:
     return root
 
 
-def _run(root: Path, plugin: str, arguments: list[str]) -> int:
-    environment = {**os.environ, "NO_DOCKER": "true", "PYTHONPATH": f"{HERE}{os.pathsep}{root}"}
+def _run(
+    root: Path, plugin: str, arguments: list[str], more: Mapping[str, str] | None = None
+) -> int:
+    environment = {**os.environ, "NO_DOCKER": "true", **(more or {})}
+    path = [str(HERE), str(root), (more or {}).get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     command = [sys.executable, "-m", "pytest", "-p", plugin, "-q", "-p", "no:cacheprovider"]
     print(f"{root.name}, with {plugin}", flush=True)
     return subprocess.run([*command, *arguments], cwd=root, env=environment, check=False).returncode

@@ -18,6 +18,7 @@ from surehold import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_
 from surehold.agents.fleet.workflow_file import read_workflow
 from surehold.agents.models import model as models
 from surehold.errors import NotFoundError, UsageError
+from surehold.integrations.checkpoint_files import import_checkpoint_files
 
 BLOCK = """
 checkpointing:
@@ -51,6 +52,58 @@ def test_checkpoint_storage_creation_memory(workflow_yaml: Path) -> None:
 def test_checkpoint_storage_disabled(workflow_yaml: Path) -> None:
     workflow_yaml.write_text(BLOCK.replace("enabled: true", "enabled: false"))
     assert create_checkpoint_storage(read_workflow(workflow_yaml)) is None
+
+
+def test_create_checkpoint_storage_as_the_seed_calls_it(workflow_yaml: Path) -> None:
+    for given in ((), (workflow_yaml,), (str(workflow_yaml),)):
+        storage = create_checkpoint_storage(*given)
+        assert isinstance(storage, FilesystemStorage)
+        storage.close()
+    with pytest.raises(UsageError, match="settings are a int"):
+        create_checkpoint_storage(7)  # type: ignore[arg-type]
+
+
+CONTEXT = {
+    "available_agents": {"researcher": "finds", "coder": "codes", "analyst": "looks"},
+    "user_query": "Analyze sales data",
+}
+
+
+@pytest.mark.parametrize("context", [CONTEXT, {"user_query": "Analyze sales data"}, {}])
+async def test_existing_checkpoint_files_are_listed_and_resumed(
+    tmp_path: Path, context: dict[str, object]
+) -> None:
+    old = tmp_path / "checkpoints"
+    old.mkdir()
+    ids = [f"a1b2c3d4-5e6f-7890-abcd-ef123456789{n}" for n in range(3)]
+    for number, checkpoint_id in enumerate(ids, 1):
+        saved = {
+            "checkpoint_id": checkpoint_id,
+            "workflow_id": "workflow_abc123",
+            "timestamp": f"2025-10-13T14:3{number}:45+00:00",
+            "current_round": number,
+            "stall_count": 0,
+            "last_response": f"round {number} is done",
+            "context": context,
+            "metadata": {"status": "in_progress"},
+        }
+        (old / f"{checkpoint_id}.json").write_text(json.dumps(saved))
+    store = f"sqlite:///{tmp_path}/runs.db"
+    import_checkpoint_files(old, store)
+    async with Fleet(manager(2), team(), store) as workflow:
+        listed = await workflow.list_checkpoints("workflow_abc123")
+        assert [one["checkpoint_id"] for one in listed] == ids[::-1]
+        assert [one["current_round"] for one in listed] == [3, 2, 1]
+        assert listed[0]["timestamp"] == "2025-10-13T14:33:45+00:00"
+        assert listed[0]["status"] == "in_progress"
+        assert await workflow.restore_from_checkpoint(ids[2])
+        assert (workflow.current_round, workflow.last_response) == (3, "round 3 is done")
+        result = await workflow.run("Continue the analysis", resume_from_checkpoint=ids[2])
+        assert (result.status, result.run_id) == ("completed", "workflow_abc123")
+        assert result.rounds == 5
+        assert any("round 3 is done" in entry["content"] for entry in result.state["history"])
+        forked = await workflow.run("Continue", resume_from_checkpoint=ids[0])
+        assert forked.forked_from == "workflow_abc123" and forked.status == "completed"
 
 
 async def test_workflow_checkpoint_creation(tmp_path: Path) -> None:

@@ -133,13 +133,17 @@ def test_verifying_headers_finds_a_record_that_is_gone(
     assert not verdict and "record 1 " in verdict.problems[0]
 
 
-def test_a_run_that_was_never_leased_is_believed_to_be_running(manager: CheckpointManager) -> None:
+def test_a_run_that_nothing_has_executed_is_saved_and_a_thread_may_run(
+    manager: CheckpointManager,
+) -> None:
     saved(manager, "run", 1)
     run = manager.reader.run("run")
     assert run is not None and run.door == "manager"
     assert status_of_run(manager.storage, run) == "saved", "nothing executes it"
     executed = msgspec.structs.replace(run, door="graph")
-    assert status_of_run(manager.storage, executed) == "running"
+    assert status_of_run(manager.storage, executed) == "saved", "a fork that nothing executed"
+    thread = msgspec.structs.replace(run, door="thread")
+    assert status_of_run(manager.storage, thread) == "running"
     mine = Lease("run", 1, this_process(), 100.0)
     assert is_live(mine, 99.0) and not is_live(mine, 101.0) and not is_live(None, 0.0)
 

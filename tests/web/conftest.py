@@ -93,4 +93,4 @@ def in_doubt(manager: CheckpointManager) -> None:
 
     with pytest.raises(KeyboardInterrupt), surehold.run("payment", storage=manager) as run:
         run.checkpoint(order=1)
-        run.call(pay)
+        run.effect("pay", pay)

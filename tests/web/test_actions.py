@@ -171,7 +171,7 @@ def test_a_fork_is_edited_by_fields(page: Browser, manager: CheckpointManager) -
     assert did.startswith("forked it from report-mon@") and "topic" in did and who
     bad = {**fields, "run_id": "bad", "k-questions": "what?"}
     answer = page.submit("/act/fork", **bad)
-    assert answer.status_code == 400 and "is no JSON" in answer.text
+    assert answer.status_code == 400 and "Questions is JSON here" in answer.text
     assert manager.reader.run("bad") is None
 
 
@@ -318,7 +318,7 @@ async def test_the_arguments_of_a_proposed_operation_can_be_edited(
     await pay.run(run_id="pay", storage=manager)
     page = open_page(manager)
     text = page.get("/waiting").text
-    assert 'name="k-amount" value="100"' in text and "digest" in text
+    assert 'name="k-amount" value="100"' in text and "Digest" in text
     (one,) = [one for one in pending(storage=manager) if one.run_id == "pay"]
     edit = {"id": "pay", "waiting": one.id, "how": "edit", "k-amount": "50", "k-to": "bob"}
     assert '{"amount":50,"to":"bob"}' in text_of(page.get("/act/answer", params=edit))

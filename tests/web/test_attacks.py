@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -314,3 +315,28 @@ def test_the_password_of_the_storage_is_never_sent(manager: CheckpointManager) -
 def test_a_page_without_a_sound_sign_in_is_refused(manager: CheckpointManager, auth: Any) -> None:
     with pytest.raises(UsageError):
         app(manager, auth=auth)
+
+
+HOSTILE = "pay \u202elive\x1b[31m\u200b"
+
+
+@pytest.mark.parametrize("path", ["/", "/run?id=r", "/storage", "/health", "/queues", "/waiting"])
+def test_no_mark_of_a_journal_turns_or_hides_text_on_the_page(path: str, open_page: Open) -> None:
+    manager = CheckpointManager("memory://")
+    with surehold.run("r", storage=manager, name=HOSTILE) as run:
+        run.checkpoint(text=HOSTILE)
+    text = open_page(manager).get(path).text
+    assert not set(text) & set("\u202e\x1b\u200b")
+    assert path in ("/health", "/queues", "/waiting") or "pay \\u202elive\\x1b[31m" in text
+
+
+def test_a_form_gives_such_marks_back_unchanged(open_page: Open) -> None:
+    manager = CheckpointManager("memory://")
+    with surehold.run("r", storage=manager) as run:
+        run.checkpoint(text=HOSTILE, number=1)
+    latest = manager.list_checkpoints("r")[-1]
+    form = open_page(manager).get("/act/fork", params={"checkpoint": latest.checkpoint_id}).text
+    assert not set(form) & set("\u202e\x1b\u200b")
+    value = re.search(r'name="k-text" value="([^"]*)"', form)
+    assert value is not None and html.unescape(value[1]) == HOSTILE.replace("\x1b", "")
+    assert "&#27;" in value[1]  # a browser reads it; Python's html module drops it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -19,9 +20,11 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from tests.cli.conftest import call
 
 from surehold import CheckpointManager, pending
+from surehold.web.server import _Timely
 
 
 @contextmanager
@@ -42,6 +45,34 @@ def served(storage: Path, home: Path, *words: str, port: int = 0) -> Iterator[An
         process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
+
+
+async def test_a_connection_that_sends_no_whole_request_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surehold.web.server.MOST_SECONDS", 0.2)
+
+    async def site(_scope: Any, _receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.5)  # longer than headers may take: an answer has no limit
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    config = uvicorn.Config(site, http=_Timely, lifespan="off", timeout_keep_alive=1)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        for begins in (b"", b"GET / HTTP/1.1\r\nhost:", WHOLE, WHOLE + b"GET /"):
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(begins)
+            answer = await asyncio.wait_for(reader.read(), 30)
+            assert answer.endswith(b"ok") == begins.startswith(WHOLE), begins
+            writer.close()
+        server.should_exit = True
+        await serving
+
+
+WHOLE = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
 
 
 def test_the_link_signs_in_once_and_a_signal_stops_the_page(made: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ _COMMANDS = {
         "blame": "the step that last wrote a value",
         "status": "whether anything is wrong; exits non-zero if so",
         "stats": "bytes, resumes and latencies",
+        "costs": "what was spent, by day, name, node, model and run",
         "watch": "follow a run live",
         "tree": "runs and their forks",
     },
@@ -33,12 +34,20 @@ _COMMANDS = {
         "approve": "answer yes to the question a run waits for",
         "reject": "answer no to the question a run waits for",
         "answer": "answer a question, or state an effect's outcome",
-        "worker": "execute queued runs until it is stopped",
+        "send": "send a message to a run, which keeps it until it is received",
         "queue": "see, limit, pause and requeue queued runs",
+    },
+    "Record": {
+        "exec": "start a program, record its model calls, resume it",
+        "replay": "start a program on the recorded calls of a run",
+        "check": "whether new code continues the open runs",
+        "bisect": "the first step whose state is bad",
+        "savings": "what resumes and replays did not pay again",
     },
     "Keep": {
         "forget": "drop checkpoints by rules; shows why each stays",
         "prune": "free the space of what was forgotten",
+        "expire": "remove whole runs that are old",
         "verify": "check every digest",
         "repair": "repair what is damaged",
         "policy": "the rules that forget applies by default",
@@ -51,11 +60,13 @@ _COMMANDS = {
         "import": "import a run that was exported",
         "copy": "copy runs to another storage",
         "migrate": "bring runs to the newest version of their state",
+        "migrate-runs": "move queued runs to another version of their code",
         "import-langgraph": "import LangGraph's threads",
     },
     "Start": {
         "demo": "kill a job and see it resume; leaves runs to look at",
         "ui": "the page: see, compare, answer and resume in a browser",
+        "worker": "execute queued runs until it is stopped",
         "repl": "a console for a fleet's workflow",
         "init": "create a storage and a surehold.toml here",
         "doctor": "what is installed, set and guaranteed",
@@ -95,8 +106,7 @@ RUN is a run's id or the start of it, its name, or latest. RUN@12 is its step
 
   -s, --storage URL  where the runs are (else SUREHOLD_STORAGE, surehold.toml)
   --json, --jsonl    for programs: one document, or a line for each
-  --debug            show the traceback of an error
-  --version, --help  COMMAND --help describes a command
+  --debug, --version, --help  COMMAND --help describes a command
 """
 
 
@@ -116,7 +126,7 @@ def load(name: str) -> Command:
 
         hint = f"{nearest(name, COMMANDS)}surehold --help"
         raise UsageError(f"there is no command {plain(name)!r}", hint=hint)
-    spelled = "import_" if name == "import" else name.replace("-", "_")
+    spelled = f"{name}_" if name in ("import", "exec") else name.replace("-", "_")
     module = import_module(f"surehold.cli.commands.{entry.group.lower()}.{spelled}")
     found: Command = getattr(module, spelled)
     return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from surehold.config import read_config
-from surehold.core.policy import Rules
+from surehold.core.policy import Expiry, Rules
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.addresses import mask_url, place_of
 from surehold.storage.registry import configured_storage
+
+T = TypeVar("T")
 
 
 class Value(NamedTuple):
@@ -25,16 +27,25 @@ class CallSettings(NamedTuple):
 
     storage: Value
     retention: Value
+    expire: Value
     graphs: Value
     redact: bool
     file: Path | None
 
     def rules(self) -> Rules:
         """The retention rules; empty ones if there are none."""
-        try:
-            return Rules.from_mapping(self.retention.value)
-        except UsageError as error:
-            raise UsageError(f"{self.retention.origin}: {error.message}", hint=error.hint) from None
+        return _read(Rules.from_mapping, self.retention)
+
+    def expiry(self) -> Expiry | None:
+        """The rule by which whole runs expire, if there is one."""
+        return _read(Expiry.from_mapping, self.expire) if self.expire.value else None
+
+
+def _read(read: Callable[[Any], T], setting: Value) -> T:
+    try:
+        return read(setting.value)
+    except UsageError as error:
+        raise UsageError(f"{setting.origin}: {error.message}", hint=error.hint) from None
 
 
 def load_settings(option: str | None, environ: Mapping[str, str], directory: Path) -> CallSettings:
@@ -48,6 +59,7 @@ def load_settings(option: str | None, environ: Mapping[str, str], directory: Pat
     return CallSettings(
         storage,
         Value(dict(config.retention), file if config.retention else "default"),
+        Value(dict(config.expire), file if config.expire else "default"),
         Value(dict(config.graphs), file if config.graphs else "default"),
         config.redact,
         config.file,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
 from surehold.core.state import State
@@ -14,6 +15,8 @@ from surehold.engine.runs import interrupt
 from surehold.engine.runs.effects import effect
 from surehold.storage.memory import MemoryStorage
 
+OFFLINE = ContextVar("OFFLINE", default=False)
+"""True while the search cannot be reached; a resume, later and elsewhere, reaches it."""
 _FACTS = {
     "kelp": ["grows half a metre a day", "is a brown alga", "shelters sea otters"],
     "lichen": ["is a fungus and an alga", "lives on bare rock", "grows a millimetre a year"],
@@ -31,7 +34,7 @@ async def plan(state: State) -> dict[str, Any]:
 async def search(state: State) -> State:
     """Answer the next question."""
     at = len(state.get("facts", []))
-    if state.get("offline"):
+    if OFFLINE.get():
         raise ConnectionError("search.example is not reachable")
     fact = _FACTS.get(state["topic"], ["is not well known"] * 3)[at]
     found = await _asked("search", state["questions"][at], f"{state['topic']} {fact}", 0.002)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from surehold.demo.graph import OFFLINE
 from surehold.demo.graph import graph as bare
 from surehold.doors.resume import edited
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
@@ -17,8 +18,10 @@ def make_runs(manager: CheckpointManager) -> None:
     graph = bare.over(saver)
     graph.run_sync({"topic": "kelp"}, run_id="report-mon")
     graph.resume_sync("report-mon", answer=True)
+    outage = OFFLINE.set(True)
     with suppress(StepError):
-        graph.run_sync({"topic": "lichen", "offline": True}, run_id="report-tue")
+        graph.run_sync({"topic": "lichen"}, run_id="report-tue")
+    OFFLINE.reset(outage)
     graph.run_sync({"topic": "lichen"}, run_id="report-wed")
     third = manager.list_checkpoints("report-mon", kind="routine")[-4]
     change = edited({"audience": "children"})

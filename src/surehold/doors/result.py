@@ -7,6 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
+from surehold.core.cards import card
 from surehold.core.records import Effect
 from surehold.engine.journal import Note, Reader, read_since
 from surehold.engine.runs import Waiting
@@ -107,6 +108,18 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def completed(self) -> bool:
         """True if the run has ended well."""
         return self.status == "completed"
+
+    def _repr_html_(self) -> str:
+        """The outcome as a card, in a notebook."""
+        saved = f"${self.saved.dollars:.3f} not paid again" if self.saved.dollars else ""
+        cost = f"${self.usage.dollars:.3f}" if self.usage.dollars else ""
+        rows: dict[str, Any] = {} if self.value is None else {"value": self.value}
+        rows |= {"error": self.error} if self.error else {}
+        rows |= {f"waits for {one.id}": one.question for one in self.waiting}
+        values = getattr(self.state, "to_dict", None)
+        if self.value is None and values is not None:
+            rows |= values()
+        return card(self.run_id, self.status, [f"step {self.step}", cost, saved], rows)
 
 
 class GraphResult(RunResult[None], frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from surehold.core.context import during
 from surehold.core.records import Header, Lease
@@ -19,6 +20,7 @@ from surehold.storage.base import (
     RunInfo,
     TakenRun,
     abandon,
+    is_left,
     start_thread,
     this_process,
 )
@@ -29,14 +31,38 @@ LEASE_SECONDS = 30.0
 """Seconds that a lease lasts after it was last renewed, as seen from another host."""
 
 
+class Moment(NamedTuple):
+    """A time by both clocks of this process."""
+
+    wall: float
+    monotonic: float
+
+    @classmethod
+    def now(cls, clock: Callable[[], float] = time.time) -> Moment:
+        """This moment."""
+        return cls(clock(), time.monotonic())
+
+    def passed(self, now: Moment) -> float:
+        """The seconds since, by the clock that counted more of them.
+
+        The monotonic one stands still while a machine sleeps, and the other can be set back.
+        """
+        return max(now.wall - self.wall, now.monotonic - self.monotonic)
+
+
 class GrantedLease:
     """A lease that a worker took with its claim, renews and releases itself.
 
-    Whoever executes the run within `used` writes under it instead of taking one.
+    Whoever executes the run within `used` writes under it instead of taking one. *began* is the
+    time before the claim.
     """
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(
+        self, lease: Lease, seconds: float = LEASE_SECONDS, began: Moment | None = None
+    ) -> None:
         self.lease = lease
+        self.seconds = seconds
+        self.began = began or Moment.now()
         self.lost: SureholdError | None = None
         self.on_lost: Callable[[SureholdError], None] | None = None
 
@@ -79,6 +105,8 @@ class RunLease:
         self._seconds = seconds
         self._on_lost = on_lost
         self._lease: Lease | None = None
+        self._began = Moment.now(now)
+        self._renewing = threading.Lock()
         self._taken: TakenRun | None = None
         self.epoch: int | None = None
         """The number of times the run was taken, this one included; None without leases."""
@@ -90,6 +118,7 @@ class RunLease:
     def acquire(self) -> RunLease:
         """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
         storage = self._journal.storage
+        self._began = Moment.now(self._now)
         granted = _granted.get()
         if granted is not None and granted.lease.run_id == self._run_id:
             self._grant, granted.on_lost = granted, self._lose
@@ -121,12 +150,53 @@ class RunLease:
         return self
 
     def _take(self, storage: Leasing) -> Lease:
+        try:
+            return self._take_free(storage)
+        except LeaseHeldError as error:
+            if error.facts.get("owner") != this_process() or not self._release_late(storage):
+                raise
+            return self._take_free(storage)
+
+    def _take_free(self, storage: Leasing) -> Lease:
         if self._journal.reader.recover is None and isinstance(storage, Opening):
             self._taken = storage.take_run(
                 self._run_id, this_process(), now=self._now(), ttl=self._seconds
             )
             return self._taken.lease
         return storage.take_lease(self._run_id, this_process(), now=self._now(), ttl=self._seconds)
+
+    def _release_late(self, storage: Leasing) -> bool:
+        """Release a lease that this process could not release while the storage was away."""
+        lease = storage.lease_of(self._run_id)
+        if lease is None or (lease.run_id, lease.epoch) in _in_use or not is_left(lease):
+            return False
+        storage.release_lease(lease)
+        return True
+
+    def ensure(self) -> None:
+        """Raise a `ConflictError` if the lease has ended, before anything begins under it.
+
+        A process that was frozen, or a machine that slept, finds out by its own clock. If nobody
+        took the run meanwhile, the lease is renewed; a storage that fails raises its error.
+        """
+        grant, storage = self._grant, self._journal.storage
+        began, seconds = (
+            (self._began, self._seconds) if grant is None else (grant.began, grant.seconds)
+        )
+        now = Moment.now(self._now)
+        if self._lease is None or began.passed(now) < seconds or not isinstance(storage, Leasing):
+            return
+        with self._renewing:
+            lease = self._lease if grant is None else grant.lease
+            try:
+                renewed = storage.renew_lease(lease, now=now.wall, ttl=seconds)
+            except ConflictError as error:
+                self._lose(error)
+                raise
+            if grant is None:
+                self._lease, self._began = renewed, now
+            else:
+                grant.lease, grant.began = renewed, now
 
     def head_and_newest(self) -> tuple[RunInfo, Header | None] | None:
         """The run as it was when its lease was taken, the first time; then as it is now.
@@ -199,14 +269,17 @@ class RunLease:
             lease = self._lease
             if lease is None:
                 return
+            began = Moment.now(self._now)
             try:
-                self._lease = storage.renew_lease(lease, now=time.time(), ttl=self._seconds)
+                with self._renewing:
+                    self._lease = storage.renew_lease(lease, now=began.wall, ttl=self._seconds)
+                    self._began = began
             except ConflictError as error:
                 self._lose(error)
                 return
             except SureholdError as error:
                 logger.warning("run %s: its lease was not renewed: %s", self._run_id, error)
-                if time.time() > lease.expires_at:
+                if self._began.passed(Moment.now(self._now)) > self._seconds:
                     self._lose(error)
                     return
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from surehold.core.records import read_status
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the latency histograms, in seconds."""
+LONG_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""The same for what user code does: steps and runs."""
 
 SERIES_LIMIT = 64
 """The most values that labels of one metric take; what comes later is counted as ``other``."""
@@ -24,6 +26,7 @@ _CAUSES = {
     "failed": "failure",
     "stalled": "stall",
     "completed": "completed",
+    "cancelled": "cancelled",
     "max_rounds_reached": "limit",
     "max_cycles_reached": "limit",
     "budget_exhausted": "limit",
@@ -53,30 +56,39 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._saves = _Counter(
+        self._saves = Counter(
             "saves_total", "Saves tried.", ["outcome"], ["ok", "failed", "vetoed"]
         )
-        self._save_seconds = _Histogram("save_duration_seconds", "Time until a save was durable.")
-        self._bytes = _Counter(
+        self._save_seconds = Histogram("save_duration_seconds", "Time until a save was durable.")
+        self._bytes = Counter(
             "save_bytes_total",
             "Bytes of the states that were saved, and of what was stored for them.",
             ["kind"],
             ["logical", "stored"],
         )
-        self._loads = _Counter("loads_total", "Loads tried.", ["outcome"], ["ok", "failed"])
-        self._load_seconds = _Histogram("restore_duration_seconds", "Time to load a checkpoint.")
-        self._resumes = _Counter(
+        self._loads = Counter("loads_total", "Loads tried.", ["outcome"], ["ok", "failed"])
+        self._load_seconds = Histogram("restore_duration_seconds", "Time to load a checkpoint.")
+        self._resumes = Counter(
             "resumes_total", "Resumes tried, by what had ended the run.", ["reason", "outcome"]
         )
-        self._forks = _Counter("forks_total", "Runs forked.")
-        self._prunes = _Counter("prunes_total", "Prunes that removed something.")
-        self._forgotten = _Counter("forgotten_total", "Checkpoints removed by retention.")
-        self._freed = _Counter("pruned_bytes_total", "Stored bytes freed by prunes.")
-        self._corrupt = _Counter(
+        self._forks = Counter("forks_total", "Runs forked.")
+        self._prunes = Counter("prunes_total", "Prunes that removed something.")
+        self._forgotten = Counter("forgotten_total", "Checkpoints removed by retention.")
+        self._freed = Counter("pruned_bytes_total", "Stored bytes freed by prunes.")
+        self._corrupt = Counter(
             "integrity_errors_total", "Records found damaged, missing or out of place."
         )
-        self._hooks = _Counter("hook_failures_total", "Hooks that raised, hung or failed.")
-        self._redactions = _Counter("redactions_total", "Secrets replaced before a save.", ["kind"])
+        self._hooks = Counter("hook_failures_total", "Hooks that raised, hung or failed.")
+        self._redactions = Counter("redactions_total", "Secrets replaced before a save.", ["kind"])
+        self._steps = Counter(
+            "steps_total",
+            "Recorded calls made: steps, effects, calls of models and tools.",
+            ["outcome"],
+            ["ok", "failed"],
+        )
+        self._step_seconds = Histogram(
+            "step_duration_seconds", "Time of a recorded call until its outcome.", LONG_BUCKETS
+        )
 
     def saved(self, seconds: float, logical: int = 0, stored: int = 0) -> None:
         """A save is durable: a state of *logical* bytes took *stored*."""
@@ -143,12 +155,19 @@ class Metrics:
         with self._lock:
             self._redactions.add(count, kind)
 
+    def stepped(self, seconds: float, *, failed: bool = False) -> None:
+        """A recorded call was made, and has an outcome."""
+        with self._lock:
+            self._steps.add(1, "failed" if failed else "ok")
+            self._step_seconds.observe(seconds)
+
     def snapshot(self) -> dict[str, Any]:
         """All figures at one moment, as plain values.
 
-        ``saves`` and ``loads`` by outcome; ``resumes`` by cause, each ``tried`` and ``succeeded``;
-        ``bytes`` ``logical`` and ``stored``; ``save_seconds`` and ``load_seconds`` with ``count``,
-        ``sum``, ``max`` and ``buckets`` (how many took at most so long); ``redactions`` by kind;
+        ``saves``, ``loads`` and ``steps`` by outcome; ``resumes`` by cause, each ``tried`` and
+        ``succeeded``; ``bytes`` ``logical`` and ``stored``; ``save_seconds``, ``load_seconds`` and
+        ``step_seconds`` with ``count``, ``sum``, ``max`` and ``buckets`` (how many took at most so
+        long); ``redactions`` by kind;
         and the plain numbers ``forks``, ``prunes``, ``forgotten``, ``pruned_bytes``,
         ``integrity_errors``, ``hook_failures``.
         """
@@ -161,10 +180,12 @@ class Metrics:
             return {
                 "saves": self._saves.by_label(),
                 "loads": self._loads.by_label(),
+                "steps": self._steps.by_label(),
                 "resumes": resumes,
                 "bytes": self._bytes.by_label(),
                 "save_seconds": self._save_seconds.figures(),
                 "load_seconds": self._load_seconds.figures(),
+                "step_seconds": self._step_seconds.figures(),
                 "redactions": self._redactions.by_label(),
                 "forks": self._forks.values[()],
                 "prunes": self._prunes.values[()],
@@ -176,17 +197,34 @@ class Metrics:
 
     def prometheus(self) -> str:
         """All figures in Prometheus' text format (``text/plain; version=0.0.4``)."""
-        lines: list[str] = []
+        return exposition([({}, self)])
+
+    def families(self, labels: Mapping[str, str]) -> Iterator[tuple[str, str, list[str]]]:
+        """The name of each metric, its two lines of comment, and its series with *labels*."""
         with self._lock:
             for metric in vars(self).values():
-                if isinstance(metric, _Counter | _Histogram):
-                    lines.append(f"# HELP {metric.name} {metric.text}")
-                    lines.append(f"# TYPE {metric.name} {metric.type}")
-                    lines.extend(metric.lines())
-        return "\n".join(lines) + "\n"
+                if isinstance(metric, Counter | Histogram):
+                    name = metric.name
+                    about = f"# HELP {name} {metric.text}\n# TYPE {name} {metric.type}"
+                    yield name, about, [*metric.lines(labels)]
 
 
-class _Counter:
+def exposition(every: Iterable[tuple[Mapping[str, str], Metrics]]) -> str:
+    """Several *Metrics*, each with labels of its own, as one page for Prometheus."""
+    pages: dict[str, list[str]] = {}
+    for labels, metrics in every:
+        for name, about, lines in metrics.families(labels):
+            pages.setdefault(name, [about]).extend(lines)
+    return "".join(f"{line}\n" for page in pages.values() for line in page)
+
+
+def series(name: str, labels: Mapping[str, str], value: object) -> str:
+    """One line of that page."""
+    pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+    return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+
+
+class Counter:
     type = "counter"
 
     def __init__(
@@ -206,33 +244,30 @@ class _Counter:
     def by_label(self) -> dict[str, int]:
         return {labels[0]: count for labels, count in self.values.items()}
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, labels: Mapping[str, str]) -> Iterator[str]:
         for values, count in self.values.items():
-            pairs = [
-                f'{label}="{_escaped(value)}"'
-                for label, value in zip(self._labels, values, strict=True)
-            ]
-            braces = f"{{{','.join(pairs)}}}" if pairs else ""
-            yield f"{self.name}{braces} {count}"
+            own = dict(zip(self._labels, values, strict=True))
+            yield series(self.name, {**labels, **own}, count)
 
 
-class _Histogram:
+class Histogram:
     type = "histogram"
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, bounds: tuple[float, ...] = BUCKETS) -> None:
         self.name = f"surehold_{name}"
         self.text = text
-        self._counts = [0] * (len(BUCKETS) + 1)
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
         self._max = 0.0
 
     def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(BUCKETS, seconds)] += 1
+        self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
         self._max = max(self._max, seconds)
 
     def _buckets(self) -> dict[str, int]:
-        bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
+        bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
         below = 0
         made = {}
         for bound, count in zip(bounds, self._counts, strict=True):
@@ -244,11 +279,11 @@ class _Histogram:
         count = sum(self._counts)
         return {"count": count, "sum": self._sum, "max": self._max, "buckets": self._buckets()}
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, labels: Mapping[str, str]) -> Iterator[str]:
         for bound, count in self._buckets().items():
-            yield f'{self.name}_bucket{{le="{bound}"}} {count}'
-        yield f"{self.name}_sum {self._sum!r}"
-        yield f"{self.name}_count {sum(self._counts)}"
+            yield series(f"{self.name}_bucket", {**labels, "le": bound}, count)
+        yield series(f"{self.name}_sum", labels, repr(self._sum))
+        yield series(f"{self.name}_count", labels, sum(self._counts))
 
 
 def _escaped(value: str) -> str:

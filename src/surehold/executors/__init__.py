@@ -10,6 +10,8 @@ from surehold.executors.driving import Driven as Driven
 from surehold.executors.driving import Executor as Executor
 from surehold.executors.driving import drive as drive
 from surehold.executors.local import LocalExecutor as LocalExecutor
+from surehold.executors.moving import Move as Move
+from surehold.executors.moving import move_runs as move_runs
 from surehold.executors.queue_control import cancel as cancel
 from surehold.executors.queue_control import handle as handle
 from surehold.executors.queue_control import list_workers as list_workers
@@ -29,4 +31,5 @@ from surehold.executors.serving import served_by as served_by
 from surehold.executors.temporal import TemporalExecutor as TemporalExecutor
 from surehold.executors.temporal import TemporalWorker as TemporalWorker
 from surehold.executors.worker import Worker as Worker
+from surehold.executors.worker import executed_here as executed_here
 from surehold.executors.worker_metrics import serve_metrics as serve_metrics

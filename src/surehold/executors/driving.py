@@ -17,10 +17,13 @@ from surehold.doors.resume import load_resumable
 from surehold.engine.hooks import HookManager
 from surehold.engine.leases import GrantedLease
 from surehold.engine.managers import CheckpointManager
+from surehold.engine.metrics import Metrics
 from surehold.engine.runs import StopScope
+from surehold.engine.runs.effects import traceback_text
 from surehold.errors import (
     DataError,
     NotFoundError,
+    RunError,
     SureholdError,
     UsageError,
 )
@@ -32,12 +35,15 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     outcome: Outcome
-    """``completed``; ``waiting`` for an answer, an event or a time; ``interrupted`` because it was
-    asked to stop; ``failed`` with an error of its code; ``unfit`` if code or data must change
-    first; ``held`` by another process, so that nothing was done; ``lost`` to another process."""
+    """``completed``; ``cancelled``; ``waiting`` for an answer, a message, an event or a time;
+    ``interrupted`` because it was asked to stop; ``failed`` with an error of its code; ``unfit`` if
+    code or data must change first; ``held`` by another process, so that nothing was done; ``lost``
+    to another process."""
     due: float | None = None
     """Of a run that waits: seconds since 1970 at which it is to be driven again."""
     error: str = ""
+    traceback: str = ""
+    """The frames of user code that an error came from."""
     seconds: float = 0.0
 
 
@@ -66,6 +72,7 @@ def drive(
     lease: GrantedLease | None = None,
     stop: StopScope | None = None,
     hook_manager: HookManager | None = None,
+    metrics: Metrics | None = None,
 ) -> Driven:
     """Execute a run until it completes, waits, fails or is stopped; blocking.
 
@@ -75,6 +82,7 @@ def drive(
     is refused by the storage and returns ``lost``. The code is found by the *entry_point* that the
     run recorded, unless one is given. A worker that has claimed the run hands in its *lease*.
     Hooks, keys and rules are those that the code names; *hook_manager* is for code without hooks.
+    *metrics* count what the run does.
 
     A run that is unknown, or that nothing here can read or execute, is ``unfit``. `drive` raises
     a `StorageError` if the storage is unusable, a `UsageError` for an address that is none, and
@@ -83,14 +91,12 @@ def drive(
     began = time.monotonic()
     with ExitStack() as stack:
         if not isinstance(storage, Storage):
-            manager = stack.enter_context(CheckpointManager(storage))
-        else:
-            manager = CheckpointManager(storage)
+            storage = stack.enter_context(CheckpointManager(storage)).storage
         if lease is not None:
             stack.enter_context(lease.used())
         if stop is not None:
             stack.enter_context(stop.entered())
-        outcome, facts = _attempt(run_id, manager, entry_point, hook_manager)
+        outcome, facts = _attempt(run_id, storage, entry_point, hook_manager, metrics)
     return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
 
 
@@ -119,18 +125,22 @@ def has_progressed(storage: Storage, lease: Lease, began: Header | None = None) 
 
 
 def _attempt(
-    run_id: str, manager: CheckpointManager, entry_point: str | None, hooks: HookManager | None
+    run_id: str,
+    storage: Storage,
+    entry_point: str | None,
+    hooks: HookManager | None,
+    metrics: Metrics | None,
 ) -> tuple[Outcome, dict[str, Any]]:
     try:
-        found = entry_point or _recorded(manager, run_id)
-        result = _resume(run_id, manager.storage, found, hooks)
+        found = entry_point or _recorded(storage, run_id)
+        result = _resume(run_id, storage, found, hooks, metrics)
     except Exception as error:
         outcome = driven_by(error)
         if outcome is None:
             raise
-        return outcome, {"error": _text(error)}
+        return outcome, {"error": _text(error), "traceback": traceback_text(_origin(error))}
     match result.status:
-        case "completed" | "interrupted" as ended:
+        case "completed" | "cancelled" | "interrupted" as ended:
             return ended, {}
         case "waiting":
             times = (one.until.timestamp() for one in result.waiting if one.until is not None)
@@ -142,10 +152,16 @@ def _attempt(
 
 
 def _resume(
-    run_id: str, storage: Storage, entry_point: str, hooks: HookManager | None
+    run_id: str,
+    storage: Storage,
+    entry_point: str,
+    hooks: HookManager | None,
+    metrics: Metrics | None,
 ) -> RunResult[Any]:
     resumable = load_resumable(entry_point)
     manager = resumable.manager_on(storage, hooks)
+    if metrics is not None:
+        manager.count_in(metrics)
     try:
         with _turn_of(resumable):
             return resumable.over(manager).resume_sync(run_id)
@@ -166,8 +182,8 @@ def _turn_of(resumable: object) -> Any:
         return _turns.setdefault(agent, threading.Lock())
 
 
-def _recorded(manager: CheckpointManager, run_id: str) -> str:
-    reader = manager.reader
+def _recorded(storage: Storage, run_id: str) -> str:
+    reader = CheckpointManager(storage).reader
     newest = reader.newest_of(run_id)
     if newest is None:
         raise NotFoundError(f"no run {run_id!r} to drive", run_id=run_id)
@@ -179,6 +195,11 @@ def _recorded(manager: CheckpointManager, run_id: str) -> str:
             run_id=run_id,
         )
     return entry_point
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The error of user code that a `StepError` tells of, or the error itself."""
+    return error.__cause__ or error if isinstance(error, RunError) else error
 
 
 def _text(error: Exception) -> str:

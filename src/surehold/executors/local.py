@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from surehold.core.closing import Closing
+from surehold.core.policy import CANCELLED
 from surehold.engine.runs import StopScope
 from surehold.errors import UsageError
 from surehold.executors.driving import Driven, drive
@@ -61,7 +62,7 @@ class LocalExecutor(Closing):
             scope = self._scopes.get(run_id)
             self._again.discard(run_id)
         if scope is not None:
-            scope.stop("it was cancelled")
+            scope.stop(CANCELLED)
 
     def close(self, timeout: float | None = None) -> None:
         """See `Executor.close`."""

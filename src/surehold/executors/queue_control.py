@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from surehold.core.policy import (
-    CANCEL,
     QUEUED,
     EntryState,
     QueueEntry,
@@ -24,7 +23,7 @@ from surehold.core.policy import (
     after_change,
     change_of,
 )
-from surehold.doors.submit import RunHandle
+from surehold.doors.submit import RunHandle, cancel_run
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.errors import NotFoundError, UsageError
@@ -125,8 +124,11 @@ def set_queue(queue: str, settings: QueueSettings, *, storage: Target = None) ->
         kept.set_queue(queue, settings)
 
 
-def requeue(run_id: str, *, storage: Target = None) -> None:
-    """Queue a dead letter, or a cancelled or waiting run, to be continued at once."""
+def requeue(run_id: str, *, by: str = "", storage: Target = None) -> None:
+    """Queue a dead letter, or a cancelled or waiting run, to be continued at once.
+
+    *by* is recorded as the person who did it.
+    """
     with _opened(storage) as (manager, kept):
         entry = kept.entry_of(run_id)
         if entry is None:
@@ -136,20 +138,24 @@ def requeue(run_id: str, *, storage: Target = None) -> None:
         again = Submission(
             queue=entry.queue, target=entry.target, priority=entry.priority, key=entry.key
         )
-        note = Note(kind=QUEUED, content={}, metadata={QUEUED: msgspec.to_builtins(again)})
+        told = {QUEUED: msgspec.to_builtins(again)} | ({"by": by} if by else {})
+        note = Note(kind=QUEUED, content={}, metadata=told)
         manager.append_notes(run_id, (note,))
 
 
-def cancel(run_id: str, *, by: str = "", storage: Target = None) -> None:
-    """Ask for a queued run to end: at its next step, or before it starts.
+def cancel(
+    run_id: str, *, by: str = "", cleanup: float | None = None, storage: Target = None
+) -> None:
+    """Ask for a run to end, wherever it is executed, or before it starts.
 
-    A worker saves it as ``interrupted``; `requeue` has it continued.
+    In a function `surehold.Cancelled` is raised once, at its next recorded call or wait; what is
+    called on the way out is executed and recorded, for *cleanup* seconds at most (60), and the run
+    ends ``cancelled``. A run that waits without a process gets it when it is resumed, which a
+    worker does at once. A graph or an agent stops after its node as ``interrupted``, in a worker
+    only, and `requeue` has it continued. A run that is over stays as it is.
     """
-    with _opened(storage) as (manager, kept):
-        if kept.entry_of(run_id) is None:
-            raise _not_queued(run_id)
-        note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
-        manager.append_notes(run_id, (note,))
+    with opened(storage) as manager:
+        cancel_run(manager, run_id, by, cleanup)
 
 
 def handle(run_id: str, *, storage: Target = None) -> RunHandle[Any]:

@@ -10,7 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surehold.core.state import AgentState, State
+import msgspec
+
+from surehold.agents.fleet import imported_checkpoint
+from surehold.core.state import AgentState
+from surehold.engine.journal import CheckpointDraft, draft_of
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.errors import ConflictError, DecodeError, NotFoundError
 from surehold.storage.base import Storage
@@ -36,20 +40,16 @@ class _File(NamedTuple):
     @property
     def order(self) -> tuple[datetime, int]:
         step = self.fields.get("current_round", self.fields.get("step_number", 0))
-        return _time(self.path, self.fields.get("timestamp")), step
+        return self.time, step
 
-    def state(self) -> State | AgentState:
-        if "workflow_id" not in self.fields:
-            return AgentState.from_dict({**self.fields, "run_id": self.run_id})
-        metadata = self.fields.get("metadata") or {}
-        keys = ("current_round", "stall_count", "last_response", "context")
-        state = State.new(
-            {key: self.fields.get(key) for key in keys} | {"imported": metadata},
-            run_id=self.run_id,
-            name="fleet",
-        )
-        status = metadata.get("status", "running")
-        return state.at(step=self.fields["current_round"], status=status)
+    @property
+    def time(self) -> datetime:
+        return _time(self.path, self.fields.get("timestamp"))
+
+    def draft(self) -> CheckpointDraft:
+        if "workflow_id" in self.fields:
+            return imported_checkpoint(self.fields)
+        return draft_of(AgentState.from_dict({**self.fields, "run_id": self.run_id}))
 
 
 def import_checkpoint_files(
@@ -58,7 +58,8 @@ def import_checkpoint_files(
     """Import the checkpoint files in *directory*, one run for each agent or workflow.
 
     Kaizen's files (``.jsonl``, ``.jsonl.gz``) become `AgentState`s of a run with the agent's id,
-    AgenticFleet's (``.json``) become `State`s of a run with the workflow's id, oldest first.
+    AgenticFleet's (``.json``) become rounds of a fleet's run with the workflow's id, oldest first;
+    times and checkpoint ids stay. It is a run of the fleet named ``fleet``, which plans next.
     All files are read before anything is written: one that cannot be read is a `DecodeError`, an
     agent or workflow that is a run already a `ConflictError`. The files are left as they are.
     Encrypted files cannot be imported.
@@ -72,13 +73,16 @@ def import_checkpoint_files(
                     hint="import into another storage, or delete the run first",
                     run_id=run_id,
                 )
-        for states in runs.values():
-            for state in states:
-                manager.save_checkpoint(state, force=True)
-    return [ImportedRun(run_id, len(states)) for run_id, states in runs.items()]
+        drafts = [(one.time, one.draft()) for files in runs.values() for one in files]
+        now, _ = drafts[0]
+        settings = msgspec.structs.replace(manager.settings, clock=lambda: now)
+        importing = CheckpointManager.on(manager.storage, settings)
+        for now, draft in drafts:  # noqa: B007  # the clock tells the time of each file
+            importing.save_draft(draft, force=True)
+    return [ImportedRun(run_id, len(files)) for run_id, files in runs.items()]
 
 
-def _runs(directory: Path) -> dict[str, list[State | AgentState]]:
+def _runs(directory: Path) -> dict[str, list[_File]]:
     files = sorted(path for pattern in _PATTERNS for path in directory.glob(pattern))
     if not files:
         raise NotFoundError(
@@ -88,10 +92,7 @@ def _runs(directory: Path) -> dict[str, list[State | AgentState]]:
     runs: defaultdict[str, list[_File]] = defaultdict(list)
     for file in map(_read, files):
         runs[file.run_id].append(file)
-    return {
-        run_id: [file.state() for file in sorted(found, key=lambda file: file.order)]
-        for run_id, found in runs.items()
-    }
+    return {run_id: sorted(found, key=lambda file: file.order) for run_id, found in runs.items()}
 
 
 def _read(path: Path) -> _File:

@@ -7,7 +7,7 @@ written on the methods of `Storage`; `surehold.testing.StorageContract` holds it
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -22,11 +22,14 @@ from surehold.storage.notifications import Subscription
 from surehold.storage.process import (
     abandon,
     is_dead,
+    is_left,
     is_live,
+    leave,
     owner_is_dead,
     start_thread,
     this_process,
 )
+from surehold.storage.verbs import StateVerbs
 
 __all__ = [
     "Atomic",
@@ -42,12 +45,15 @@ __all__ = [
     "Repairable",
     "RunInfo",
     "RunQuery",
+    "RunTally",
     "Storage",
     "Subscription",
     "Watching",
     "abandon",
     "is_dead",
+    "is_left",
     "is_live",
+    "leave",
     "only_one",
     "owner_is_dead",
     "start_thread",
@@ -187,7 +193,9 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     not_status: str | None = None
     open: bool = False
-    """Only runs that are `RunInfo.open`."""
+    """Only runs that are `RunInfo.open`; of queued runs, only those that were ever leased."""
+    saved_before: datetime | None = None
+    """Only runs whose newest record is older."""
     before: int | None = None
     """Only runs whose ordinal is smaller, for the next page."""
     limit: int | None = None
@@ -202,6 +210,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
             and self.name in (None, run.name)
             and self.status in (None, run.status)
             and self.not_status != run.status
+            and (self.saved_before is None or run.saved_at < self.saved_before)
             and (run.open or not self.open)
         )
 
@@ -235,6 +244,17 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     newest checkpoint, or that one says in its metadata where those of its open step begin."""
 
 
+class RunTally(msgspec.Struct, frozen=True):
+    """All runs of a storage, counted."""
+
+    counts: dict[tuple[str, str], int]
+    """By stored status and, if that is ``running``, by hold: ``held`` by a live lease, else the
+    state of the entry in a queue (``ready``, ``waiting``, ``dead``), else ``manager`` for a run
+    that is saved by hand, ``ended`` for a lease that is over, and empty for no lease yet."""
+    newest: dict[str, list[int]]
+    """Ordinals of runs with the hold ``held``, ``ended`` or ``dead``, newest first."""
+
+
 class Page(msgspec.Struct, frozen=True):
     """Some headers, and the notes about the runs they belong to."""
 
@@ -242,7 +262,7 @@ class Page(msgspec.Struct, frozen=True):
     notes: tuple[Header, ...]
 
 
-class Storage(ABC, Closing):
+class Storage(StateVerbs, Closing):
     """A medium for journals. Blocking; every method may be called from any thread."""
 
     body_compression: str | None = None
@@ -337,6 +357,20 @@ class Storage(ABC, Closing):
             return Page(headers, ())
         return Page(headers, tuple(self.notes(run_ids, notes, strict=query.run_id is not None)))
 
+    def count_runs(self, *, now: float, most: int) -> RunTally | None:
+        """Count all runs, and name up to *most* of each hold that may be wrong.
+
+        None if the medium would have to read each run.
+        """
+        return None
+
+    def _newest_id(self, run_id: str) -> str | None:
+        found = self.head_and_newest(run_id)
+        return None if found is None or found[1] is None else found[1].id
+
+    def _run_ids(self) -> Iterable[str]:
+        return (run.run_id for run in self.runs(RunQuery()))
+
     def has_run(self, run_id: str) -> bool:
         """True if there is a run with this id."""
         return next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None) is not None
@@ -368,6 +402,9 @@ class Storage(ABC, Closing):
         bases of deltas. Erased ones are gone. What is already so is passed over; returns how many
         records were affected. The newest record of a run cannot be erased.
         """
+
+    def fit(self, threads: int) -> None:
+        """Have connections for calls of so many threads, unless a number was given."""
 
     @abstractmethod
     def close(self) -> None:

@@ -14,6 +14,7 @@ from surehold.core.records import Lease, Owner
 _PROC = Path("/proc")
 _MOST_ABANDONED = 1024
 _abandoned: OrderedDict[tuple[str, int, float], None] = OrderedDict()
+_left: OrderedDict[tuple[str, int], None] = OrderedDict()
 
 
 def this_process() -> Owner:
@@ -57,6 +58,19 @@ def abandon(lease: Lease) -> None:
     _abandoned[lease.run_id, lease.epoch, lease.expires_at] = None
     while len(_abandoned) > _MOST_ABANDONED:
         _abandoned.popitem(last=False)
+    leave(lease)
+
+
+def leave(lease: Lease) -> None:
+    """Note that this process released a lease, whatever storages that were away say."""
+    _left[lease.run_id, lease.epoch] = None
+    while len(_left) > _MOST_ABANDONED:
+        _left.popitem(last=False)
+
+
+def is_left(lease: Lease) -> bool:
+    """True if this process released or abandoned the lease, perhaps since renewed."""
+    return lease.owner == this_process() and (lease.run_id, lease.epoch) in _left
 
 
 def owner_is_dead(lease: Lease | None) -> bool:

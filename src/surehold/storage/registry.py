@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode
 
 from surehold.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
-from surehold.errors import CorruptError, NotFoundError, StorageError, SureholdError, UsageError
+from surehold.errors import (
+    CorruptError,
+    NotFoundError,
+    StorageError,
+    StorageUnavailableError,
+    SureholdError,
+    UsageError,
+)
 from surehold.storage.addresses import (
     EXPORTED,
     StorageURL,
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from surehold.storage.memory import StateStore
+
+logger = logging.getLogger("surehold.storage")
 
 _GROUP = "surehold.storages"
 _ALIASES = {
@@ -58,7 +68,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: the environment variable SUREHOLD_STORAGE, else ``storage`` of the nearest
       `surehold.toml` in the working directory or above, else `DEFAULT_ADDRESS`.
-    - a storage: itself.
+    - a storage: itself. A `StateStore` (save, load, delete, list): a storage over it.
 
     Every call with a URL opens the storage anew, and the caller closes it. Anything else is a
     `NotFoundError` or a `UsageError` that says what there is.
@@ -66,7 +76,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     if isinstance(address, Storage):
         return address
     if address is not None:
-        return _open(address)
+        return _of_store(address) if _is_store(address) else _open(address)
     configured, origin = _configured()
     try:
         return _open(configured)
@@ -198,13 +208,26 @@ def _is_store(thing: object) -> bool:
     return made and isinstance(thing, StateStore)
 
 
+def _of_store(store: Any) -> Storage:
+    """The one storage over *store*: two of them would overwrite each other."""
+    from surehold.storage.memory import StateStoreStorage
+
+    with _lock:
+        known = _stores.get(id(store))
+        if known is None:
+            known = _stores[id(store)] = StateStoreStorage(store)
+        return known
+
+
 def _memory() -> Storage:
     from surehold.storage.memory import MemoryStorage
 
     return MemoryStorage()
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+_stores: dict[int, Storage] = {}
+"""By identity of the store, which the storage keeps alive."""
 _named: dict[str, _Named] = {"memory": _Named("memory", _memory)}
 
 
@@ -230,7 +253,7 @@ def _compression(url: StorageURL, default: str = "zstd") -> bool | str:
 
 
 def _open_sqlite(url: StorageURL) -> Storage:
-    url.check_options("compress")
+    url.check_options("compress", "redundancy")
     compress = _compression(url)
     file = url.path.removeprefix("/")
     if url.host != "" or not file or file.endswith("/"):
@@ -247,7 +270,7 @@ def _open_sqlite(url: StorageURL) -> Storage:
 
 
 def _open_file(url: StorageURL) -> Storage:
-    url.check_options("compress")
+    url.check_options("compress", "redundancy")
     compress = _compression(url, "false")
     path = f"{url.host}{url.path}" if url.host in (".", "..") else url.path
     if url.host not in (None, "", ".", "..") or not path.strip("/"):
@@ -269,7 +292,7 @@ def _open_postgres(url: StorageURL) -> Storage:
     return PostgresStorage(
         _with_options(url, url.options.keys() - own),
         schema=url.options.get("schema", "surehold"),
-        pool=_number(url, "pool", 4),
+        pool=_number(url, "pool", 0) if "pool" in url.options else None,
         upgrade=_yes(url, "upgrade"),
         **_of_server(url),
     )
@@ -292,7 +315,7 @@ def _open_redis(url: StorageURL) -> Storage:
     """Take our own options out; those of TLS go to the server's driver."""
     own = ("prefix", "durability", "replicas", "pool", "compress", "timeout", "patience")
     driver = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
-    url.check_options(*own, *driver)
+    url.check_options(*own, *driver, "redundancy")
     from surehold.storage.redis import RedisStorage
 
     return RedisStorage(
@@ -300,13 +323,13 @@ def _open_redis(url: StorageURL) -> Storage:
         prefix=url.options.get("prefix", "surehold"),
         durability=cast(Literal["disk", "relaxed"], url.options.get("durability", "disk")),
         replicas=_number(url, "replicas", 0),
-        pool=_number(url, "pool", 4),
+        pool=_number(url, "pool", 0) if "pool" in url.options else None,
         **_of_server(url),
     )
 
 
 def _open_objects(url: StorageURL) -> Storage:
-    url.check_options("endpoint", "region", "compress", "timeout", "patience")
+    url.check_options("endpoint", "region", "compress", "timeout", "patience", "redundancy")
     from surehold.storage.cloud import ObjectStorage
 
     return ObjectStorage(
@@ -318,7 +341,7 @@ def _open_objects(url: StorageURL) -> Storage:
 
 
 def _open_cosmos(url: StorageURL) -> Storage:
-    url.check_options("endpoint", "compress", "timeout", "patience")
+    url.check_options("endpoint", "compress", "timeout", "patience", "redundancy")
     from surehold.storage.cosmos import CosmosStorage
 
     return CosmosStorage(
@@ -364,6 +387,18 @@ def _open_if_there(address: str) -> Storage | Callable[[], Storage]:
         return _open(address)
     except (StorageError, CorruptError):
         return lambda: _open(address)
+    except UsageError as error:
+        if not os.path.isdir(error.facts.get("path", "")):
+            raise
+        logger.warning("%s: its copy takes its place", error.message)
+        return lambda: _open_if_no_directory(address)
+
+
+def _open_if_no_directory(address: str) -> Storage:
+    try:
+        return _open(address)
+    except UsageError as error:
+        raise StorageUnavailableError(error.message, hint="move the directory away") from error
 
 
 _COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip", "zstd": "zstd"}
@@ -460,9 +495,7 @@ def _open_plugin(plugin: EntryPoint, url: StorageURL) -> Storage:
 
 def _checked(storage: Any, who: str) -> Storage:
     if _is_store(storage):
-        from surehold.storage.memory import StateStoreStorage
-
-        return StateStoreStorage(storage)
+        return _of_store(storage)
     if not isinstance(storage, Storage):
         raise UsageError(f"{who} gave a {type(storage).__name__}, which is not a Storage")
     return storage

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypedDict, Unpack
 
-from surehold.core.records import Frame, Header, Record, new_id, seal
+from surehold.core.records import Door, Frame, Header, Record, new_id, seal
 from surehold.storage.base import Batch, RunQuery, Storage
 
 
@@ -50,6 +50,7 @@ class HeaderFields(TypedDict, total=False):
     status: str
     metadata: dict[str, Any]
     tags: tuple[str, ...]
+    door: Door | None
     fingerprint: str | None
     schema: int
     size: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -15,9 +15,10 @@ from surehold.engine.journal import Loaded, changes_between
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
 from surehold.errors import SureholdError
-from surehold.views.costs import Costs, Spending, spent
+from surehold.views.costs import Payment, Spending, by, spent
 from surehold.views.documents import ChangeRow, CheckpointInfo, Document, Rows, change_rows, raw
 from surehold.views.forks import Origin, fork_origins
+from surehold.views.run import Pasts, nodes_of, step_words
 from surehold.views.timeline import TimelineEntry, entries_from
 from surehold.views.values import ChatTurn, read_turns, state_at
 from surehold.views.words import keys_of
@@ -25,6 +26,9 @@ from surehold.views.words import keys_of
 _MOST_RECORDS = 600
 """Records of each side that are read to find where the two diverge."""
 _MOST_TURNS = 40
+_MOST_RUNGS = 60
+_MOST_FORKS = 50
+"""Forks of forks that a line is followed through."""
 _MOST_EFFECTS = 200
 
 
@@ -91,14 +95,32 @@ class CostPair(msgspec.Struct, frozen=True, kw_only=True):
     b: Spending
 
 
+Places = tuple[tuple[str, int] | None, tuple[str, int] | None]
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of one side."""
+
+    run_id: str
+    seq: int
+    step: int
+    node: str
+    words: str
+    dollars: float
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The common part of two checkpoints, and their differences."""
 
     diff: Diff
     divergence: str
     """The first difference in words."""
-    places: tuple[int | None, int | None] = (None, None)
-    """The records at which it is, in each run."""
+    places: Places = (None, None)
+    """The runs and records at which it is."""
+    parting: CommonPast | None = None
+    """What both have in common, if one is a fork of the other or both are forks."""
+    ladder: list[tuple[Rung | None, Rung | None]] = []
+    """The steps of both beside each other, from the first that differs on."""
     common_turns: int = 0
     turns: tuple[list[ChatTurn], list[ChatTurn]] = ([], [])
     """The messages after the common ones."""
@@ -116,36 +138,88 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
     is_partial: bool
 
 
-def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) -> Comparison:
-    """Compare two checkpoints of one run, of a fork and its origin, or of any runs."""
-    first, words = _begin(manager, one, two)
-    a = _side(manager, one, first[0])
-    b = _side(manager, two, first[1])
+class Stretch(NamedTuple):
+    """The records of a run that belong to a side, after what both have in common."""
+
+    run_id: str
+    first: int
+    last: int
+
+
+class CommonPast(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest checkpoint that two checkpoints have in common."""
+
+    run_id: str
+    step: int
+    seq: int
+    tokens: int
+    dollars: float
+    """The cost of what both share."""
+
+
+def compare(manager: CheckpointManager, pasts: Pasts, one: Header, two: Header) -> Comparison:
+    """Compare two checkpoints of one run, of forks of one origin, or of any runs."""
+    parts, shared = _parted(manager, one, two)
+    sides = [_side(manager, segments) for segments in parts]
+    a, b = sides
+    places: Places = (None, None)
+    parting = None
+    if shared is not None:
+        parting = _parting(manager, pasts, shared)
     if one.run_id == two.run_id:
-        low = min(one.seq, two.seq)
-        between = _side(manager, max(one, two, key=lambda each: each.seq), low + 1)
+        between = a if one.seq > two.seq else b
         nodes = [entry.header.node or entry.header.kind for entry in between.entries]
         words = _words_between(nodes, is_partial=between.is_partial)
-        places: tuple[int | None, int | None] = (None, None)
-        nothing = _Side(entries=[], effects={}, is_partial=False)
-        a, b = (nothing, between) if one.seq == low else (between, nothing)
     else:
-        said, places = _divergence(one, two, a, b)
-        words = f"{words} {said}".strip()
+        words, places = _divergence(one, two, a, b)
+        if parting is not None:
+            words = f"They parted at step {parting.step} of {parting.run_id}. {words}"
     common, turns, hidden = _turns(manager, one, two)
     effects = _effects(a.effects, b.effects)
     return Comparison(
         diff=read_diff(manager, one, two),
         divergence=words,
         places=places,
+        parting=parting,
+        ladder=_ladder(a, b),
         common_turns=common,
         turns=turns,
         hidden_turns=hidden,
         effects=effects[:_MOST_EFFECTS],
         hidden_effects=max(0, len(effects) - _MOST_EFFECTS),
-        costs=_costs(manager, costs, one, two),
+        costs=_costs(manager, pasts, parts),
         is_partial=a.is_partial or b.is_partial,
     )
+
+
+def _ladder(a: _Side, b: _Side) -> list[tuple[Rung | None, Rung | None]]:
+    """The steps of both sides beside each other, from the first that differs on."""
+    told = ([one for one in _own(side) if one.changes or one.notes] for side in (a, b))
+    pairs = [(_rung(left), _rung(right)) for left, right in zip_longest(*told)]
+    same = 0
+    while same < len(pairs) and (pair := pairs[same])[0] and pair[1]:
+        if (pair[0].node, pair[0].words) != (pair[1].node, pair[1].words):
+            break
+        same += 1
+    return pairs[same : same + _MOST_RUNGS]
+
+
+def _rung(entry: TimelineEntry | None) -> Rung | None:
+    if entry is None:
+        return None
+    header = entry.header
+    return Rung(
+        run_id=header.run_id,
+        seq=header.seq,
+        step=header.step,
+        node=header.node or header.kind,
+        words=step_words(entry.changes),
+        dollars=sum(note.dollars for note in entry.notes),
+    )
+
+
+def _own(side: _Side) -> list[TimelineEntry]:
+    return [one for one in side.entries if (one.header.kind, one.header.seq) != ("fork", 1)]
 
 
 def _words_between(nodes: list[str], *, is_partial: bool) -> str:
@@ -157,55 +231,107 @@ def _words_between(nodes: list[str], *, is_partial: bool) -> str:
     return f"{count} {'checkpoint lies' if len(nodes) == 1 else 'checkpoints lie'} between: {told}."
 
 
-def _begin(manager: CheckpointManager, one: Header, two: Header) -> tuple[tuple[int, int], str]:
-    """The records after which the two are compared, and how they are related."""
-    if one.run_id == two.run_id:
-        return (1, 1), ""
+def _parted(
+    manager: CheckpointManager, one: Header, two: Header
+) -> tuple[tuple[list[Stretch], list[Stretch]], list[Stretch] | None]:
+    """Each side's own records, and those that both share; None if there are none."""
     origins = fork_origins(manager.storage)
-    for a, b, turned in ((one, two, False), (two, one, True)):
-        origin = origins.get(a.run_id)
-        if origin is not None and origin.run_id == b.run_id:
-            words = f"{a.run_id} was forked from {b.run_id} at step {origin.step}."
-            start = _after(manager, origin)
-            return ((start, 1), words) if turned else ((1, start), words)
-    return (1, 1), ""
+    a, b = (_line(manager, origins, header) for header in (one, two))
+    ends = {segment.run_id: segment.last for segment in b}
+    common = next((segment for segment in a if segment.run_id in ends), None)
+    if common is None:
+        return (a[::-1], b[::-1]), None
+    point = min(common.last, ends[common.run_id])
+    at = a.index(common)
+    shared = [common._replace(last=point), *a[at + 1 :]]
+    return (_from(a, common.run_id, point), _from(b, common.run_id, point)), shared
 
 
-def _after(manager: CheckpointManager, origin: Origin) -> int:
-    try:
-        return manager.reader.resolve(origin.checkpoint_id, run_id=origin.run_id).seq + 1
-    except SureholdError:  # it was dropped
-        return 1
+def _line(manager: CheckpointManager, origins: dict[str, Origin], header: Header) -> list[Stretch]:
+    """The records that led to a checkpoint, its own run's first."""
+    line = [Stretch(header.run_id, 1, header.seq)]
+    while (origin := origins.get(line[-1].run_id)) is not None and len(line) < _MOST_FORKS:
+        if any(segment.run_id == origin.run_id for segment in line):
+            break
+        try:
+            last = manager.reader.resolve(origin.checkpoint_id, run_id=origin.run_id).seq
+        except SureholdError:  # it was dropped, or its run is gone
+            break
+        line.append(Stretch(origin.run_id, 1, last))
+    return line
 
 
-def _side(manager: CheckpointManager, header: Header, first: int) -> _Side:
-    """The checkpoints from the record *first* up to *header*, oldest first."""
-    run = manager.reader.run(header.run_id)
-    assert run is not None
-    last = min(header.seq, first + _MOST_RECORDS - 1)
-    shown = [
-        record.header
-        for record in manager.reader.records(header.run_id, first, last)
-        if record.header.frame != "note" and not record.header.scope
+def _from(line: list[Stretch], run_id: str, point: int) -> list[Stretch]:
+    """The part of a line after a record of one of its runs, oldest first."""
+    at = next(at for at, segment in enumerate(line) if segment.run_id == run_id)
+    cut = line[at]._replace(first=point + 1)
+    return [one for one in (cut, *line[:at][::-1]) if one.first <= one.last]
+
+
+def _parting(manager: CheckpointManager, pasts: Pasts, shared: list[Stretch]) -> CommonPast:
+    newest = shared[0]
+    found = [_spent(manager, pasts, segment) for segment in shared]
+    run = manager.reader.run(newest.run_id)
+    moments = pasts.of(run).moments if run is not None else []
+    step = max((one.step for one in moments if one.seq <= newest.last), default=0)
+    return CommonPast(
+        run_id=newest.run_id,
+        step=step,
+        seq=newest.last,
+        tokens=sum(one.tokens for part in found for one in part),
+        dollars=sum(one.dollars for part in found for one in part),
+    )
+
+
+def _spent(manager: CheckpointManager, pasts: Pasts, segment: Stretch) -> list[Payment]:
+    """The costs of a segment, each under its node."""
+    run = manager.reader.run(segment.run_id)
+    if run is None:
+        return []
+    past = pasts.of(run)
+    named = nodes_of(past)
+    return [
+        msgspec.structs.replace(one, node=named[one.seq])
+        for one in past.spent
+        if segment.first <= one.seq <= segment.last
     ]
-    upto = msgspec.structs.replace(run, seq=last)
-    entries, after = entries_from(manager.reader, manager.retention, upto, first, shown)
-    notes: Iterable[NoteView] = (note for entry in entries for note in entry.notes)
-    effects = {note.id: note for note in (*notes, *after) if note.kind == "effect"}
-    return _Side(entries=entries, effects=effects, is_partial=last < header.seq)
 
 
-def _divergence(
-    one: Header, two: Header, a: _Side, b: _Side
-) -> tuple[str, tuple[int | None, int | None]]:
+def _side(manager: CheckpointManager, segments: list[Stretch]) -> _Side:
+    """The checkpoints of some segments, oldest first."""
+    entries: list[TimelineEntry] = []
+    effects: dict[str, NoteView] = {}
+    left, is_partial = _MOST_RECORDS, False
+    for segment in segments:
+        run = manager.reader.run(segment.run_id)
+        if run is None:
+            continue
+        last = min(segment.last, segment.first + left - 1)
+        is_partial = is_partial or last < segment.last
+        if last < segment.first:
+            break
+        left -= last - segment.first + 1
+        shown = [
+            record.header
+            for record in manager.reader.records(segment.run_id, segment.first, last)
+            if record.header.frame != "note" and not record.header.scope
+        ]
+        upto = msgspec.structs.replace(run, seq=last)
+        found, after = entries_from(manager.reader, manager.retention, upto, segment.first, shown)
+        entries += found
+        notes: Iterable[NoteView] = (note for entry in found for note in entry.notes)
+        effects |= {note.id: note for note in (*notes, *after) if note.kind == "effect"}
+    return _Side(entries=entries, effects=effects, is_partial=is_partial)
+
+
+def _divergence(one: Header, two: Header, a: _Side, b: _Side) -> tuple[str, Places]:
     """The first step at which two runs differ, in words and as records."""
-    ours = [entry for entry in a.entries if entry.header.kind != "fork"]
-    theirs = [entry for entry in b.entries if entry.header.kind != "fork"]
-    for left, right in zip_longest(ours, theirs):
+    for left, right in zip_longest(_own(a), _own(b)):
         if left is None or right is None:
             longer, there = (one, left) if right is None else (two, right)
             entry = there.header
-            places = (entry.seq, None) if right is None else (None, entry.seq)
+            place = (entry.run_id, entry.seq)
+            places: Places = (place, None) if right is None else (None, place)
             where = f"step {entry.step} {entry.node or ''}".strip()
             return f"They agree until {longer.run_id} alone continues with {where}.", places
         if left.header.node != right.header.node:
@@ -218,8 +344,9 @@ def _divergence(
     return "The recorded steps of both are the same.", (None, None)
 
 
-def _places(left: TimelineEntry, right: TimelineEntry) -> tuple[int, int]:
-    return left.header.seq, right.header.seq
+def _places(left: TimelineEntry, right: TimelineEntry) -> Places:
+    a, b = left.header, right.header
+    return (a.run_id, a.seq), (b.run_id, b.seq)
 
 
 def _node(entry: TimelineEntry) -> str:
@@ -261,12 +388,14 @@ def _effects(a: dict[str, NoteView], b: dict[str, NoteView]) -> list[EffectPair]
     return sorted(pairs, key=lambda pair: pair.relation == "same")
 
 
-def _costs(manager: CheckpointManager, costs: Costs, one: Header, two: Header) -> list[CostPair]:
+def _costs(
+    manager: CheckpointManager, pasts: Pasts, parts: tuple[list[Stretch], list[Stretch]]
+) -> list[CostPair]:
+    """The cost by node since the two parted."""
     found: list[dict[str, Spending]] = []
-    for header in (one, two):
-        run = manager.reader.run(header.run_id)
-        assert run is not None
-        found.append({spent.node: spent for spent in costs.up_to(run, header.seq)})
+    for segments in parts:
+        spent = [one for segment in segments for one in _spent(manager, pasts, segment)]
+        found.append({one.node: one for one in by(spent, lambda one: one.node)})
     a, b = found
     none = {node: Spending(node=node) for node in (*a, *b)}
     return [

@@ -1,19 +1,22 @@
-"""Costs of the recorded effects of runs."""
+"""Costs of recorded effects, by day, name, node, model and run."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
-from threading import Lock
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import msgspec
 
-from surehold.core.values import remember
+from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
-from surehold.storage.base import RecordQuery, RunInfo, Storage
+from surehold.storage.base import RecordQuery, Storage
+from surehold.views.documents import Document, Rows
 
-_RUNS_KNOWN = 64
+_MOST = 5000
+"""Newest effects that a report over runs reads."""
+_LISTED = 10
 
 
 class EffectCost(msgspec.Struct, frozen=True):
@@ -23,11 +26,44 @@ class EffectCost(msgspec.Struct, frozen=True):
     dollars: float = 0.0
 
 
+class Payment(EffectCost, frozen=True, kw_only=True):
+    """The cost of one effect, as the header of its record tells it."""
+
+    seq: int
+    run_id: str
+    node: str
+    name: str = ""
+    """The effect's."""
+    model: str = ""
+    output: int = 0
+    """How many of the tokens the model wrote."""
+    at: datetime
+
+
 class Spending(EffectCost, frozen=True, kw_only=True):
-    """The cost of the effects of one node."""
+    """The cost of the effects of one node, name, model, day or run."""
 
     node: str
     calls: int = 0
+    output: int = 0
+
+
+def spent_in(header: Header) -> Payment | None:
+    """The cost that a record tells of, if it does."""
+    told: Any = header.metadata.get("spent")
+    if header.kind != "effect" or not isinstance(told, dict):
+        return None
+    return Payment(
+        seq=header.seq,
+        run_id=header.run_id,
+        node=header.node or "",
+        name=str(told.get("name", "")),
+        model=str(told.get("model", "")),
+        tokens=int(told.get("tokens", 0)),
+        output=int(told.get("output", 0)),
+        dollars=float(told.get("dollars", 0.0)),
+        at=header.saved_at,
+    )
 
 
 def spent(storage: Storage, run_id: str, up_to: int | None = None) -> EffectCost:
@@ -36,54 +72,115 @@ def spent(storage: Storage, run_id: str, up_to: int | None = None) -> EffectCost
     Pruned effects are not counted.
     """
     total = EffectCost()
-    for seq, _, tokens, dollars in _recorded(storage, run_id):
-        if up_to is None or seq <= up_to:
-            total = EffectCost(total.tokens + tokens, total.dollars + dollars)
+    for one in _recorded(storage, RecordQuery(run_id=run_id, kind="effect", notes=True)):
+        if up_to is None or one.seq <= up_to:
+            total = EffectCost(total.tokens + one.tokens, total.dollars + one.dollars)
     return total
 
 
-def _recorded(
-    storage: Storage, run_id: str, after: int = 0
-) -> Iterator[tuple[int, str, int, float]]:
-    """Record, node, tokens and dollars of each effect after a record, newest first."""
-    for header in storage.headers(RecordQuery(run_id=run_id, kind="effect", notes=True)):
-        if header.seq <= after:
-            return
-        told: Any = header.metadata.get("spent")
-        if isinstance(told, dict):
-            tokens, dollars = told.get("tokens", 0), told.get("dollars", 0.0)
-            yield header.seq, header.node or "", int(tokens), float(dollars)
+def _recorded(storage: Storage, query: RecordQuery) -> Iterator[Payment]:
+    return filter(None, map(spent_in, storage.headers(query)))
 
 
-class Costs:
-    """Recorded costs of runs up to any record; bounded, and read incrementally."""
+def by(found: Iterable[Payment], key: Callable[[Payment], str]) -> list[Spending]:
+    """The costs by what *key* says of each, the most expensive first."""
+    made: dict[str, Spending] = {}
+    for one in found:
+        name = key(one)
+        old = made.get(name, Spending(node=name))
+        made[name] = Spending(
+            node=name,
+            calls=old.calls + 1,
+            tokens=old.tokens + one.tokens,
+            output=old.output + one.output,
+            dollars=old.dollars + one.dollars,
+        )
+    return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
 
-    def __init__(self, manager: CheckpointManager) -> None:
-        self._manager = manager
-        self._known: OrderedDict[tuple[str, int], list[tuple[int, str, int, float]]] = OrderedDict()
-        self._lock = Lock()
 
-    def up_to(self, run: RunInfo, seq: int) -> list[Spending]:
-        """The costs by node of the effects up to a record, the most expensive first."""
-        made: dict[str, Spending] = {}
-        for at, node, tokens, dollars in self._entries(run):
-            if at <= seq:
-                old = made.get(node, Spending(node=node))
-                made[node] = Spending(
-                    node=node,
-                    calls=old.calls + 1,
-                    tokens=old.tokens + tokens,
-                    dollars=old.dollars + dollars,
-                )
-        return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
+class CostRow(msgspec.Struct, kw_only=True):
+    """The cost of one day, name, node, model or run."""
 
-    def _entries(self, run: RunInfo) -> list[tuple[int, str, int, float]]:
-        key = (run.run_id, run.ordinal)
-        with self._lock:
-            known = self._known.get(key, [])
-        newest = known[-1][0] if known else 0
-        fresh = [*_recorded(self._manager.storage, run.run_id, newest)]
-        whole = [*known, *reversed(fresh)]
-        with self._lock:
-            remember(self._known, key, whole, most=_RUNS_KNOWN)
-        return whole
+    by: str
+    """``day``, ``name``, ``node``, ``model`` or ``run``."""
+    key: str
+    calls: int
+    tokens: int
+    output_tokens: int
+    dollars: float
+
+
+class CostReport(Document, kw_only=True, tag="costs"):
+    """``costs``"""
+
+    calls: int
+    tokens: int
+    output_tokens: int
+    dollars: float
+    today: float
+    """Dollars since midnight, UTC."""
+    rows: Annotated[list[CostRow], Rows("cost")]
+    since: datetime | None
+    """The oldest effect that was read, if older ones were not."""
+
+
+def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
+    """Add up the newest *limit* effects that cost something, over all runs."""
+    query = RecordQuery(kind="effect", notes=True, limit=2 * limit)  # intents, and outcomes
+    read = [*manager.storage.headers(query)]
+    every = [one for one in map(spent_in, read) if one is not None]
+    found = every[:limit]
+    names: dict[str, str] = {}
+    for run_id in dict.fromkeys(one.run_id for one in found):
+        run = manager.reader.run(run_id)
+        names[run_id] = (run.name if run is not None else "") or run_id
+    keys: dict[str, Callable[[Payment], str]] = {
+        "day": lambda one: f"{one.at.astimezone(UTC):%Y-%m-%d}",
+        "name": lambda one: names[one.run_id],
+        "node": lambda one: one.node or one.name or "the run itself",
+        "model": lambda one: one.model or "not named",
+        "run": lambda one: one.run_id,
+    }
+    rows = []
+    for kind, key in keys.items():
+        made = by(found, key)
+        if kind == "day":
+            made = sorted(made, key=lambda one: one.node, reverse=True)[:31]
+        elif kind == "run":
+            made = made[:_LISTED]
+        rows += [_row(kind, one) for one in made]
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    whole = Counter[str]()
+    for one in found:
+        whole.update(tokens=one.tokens, output=one.output)
+    return CostReport(
+        calls=len(found),
+        tokens=whole["tokens"],
+        output_tokens=whole["output"],
+        dollars=sum(one.dollars for one in found),
+        today=sum(row.dollars for row in rows if row.by == "day" and row.key == today),
+        rows=rows,
+        since=_oldest(found) if len(every) > limit or len(read) == 2 * limit else None,
+    )
+
+
+def _oldest(found: list[Payment]) -> datetime | None:
+    return found[-1].at if found else None
+
+
+def _row(kind: str, one: Spending) -> CostRow:
+    return CostRow(
+        by=kind,
+        key=one.node,
+        calls=one.calls,
+        tokens=one.tokens,
+        output_tokens=one.output,
+        dollars=one.dollars,
+    )
+
+
+def spent_today(storage: Storage) -> float:
+    """The dollars of effects recorded since midnight, UTC; of the newest 5,000."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    query = RecordQuery(kind="effect", notes=True, since=midnight, limit=_MOST)
+    return sum(one.dollars for one in _recorded(storage, query))

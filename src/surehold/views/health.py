@@ -1,6 +1,7 @@
 """Health of runs and storage: what is wrong, and the command that helps.
 
-A survey looks at the newest runs only, says so, and is made at most every few seconds.
+All runs are counted; the newest, and those that may be wrong, are looked at. A survey is made at
+most every few seconds.
 """
 
 from __future__ import annotations
@@ -19,21 +20,30 @@ import msgspec
 from surehold.core.records import Header, Lease
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.repair import verify_missing
-from surehold.engine.runs import pending, status_of_run
+from surehold.engine.runs import at_its_step, count_by_status, waiting_now
 from surehold.errors import DataError
 from surehold.storage.addresses import mask_url, place_of
 from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
+from surehold.views.band import Band, read_band
+from surehold.views.costs import CostReport, read_costs
 from surehold.views.documents import Document
 from surehold.views.stats import StorageSurvey, newest_runs, survey_storage
 from surehold.views.waiting import how_to_resume
 from surehold.views.words import ago, counted, size
 
 _SECONDS = 10.0
+_BAND_SECONDS = 2.0
+_LOOKED_AT = 100
+"""Runs of one kind, such as stale or failed ones, that are looked at; the others are counted."""
+_NEWEST = 20
+"""Runs that are looked at whatever their status."""
 _LITTLE = 100 << 20
 _LITTLE_SHARE = 0.01
 _RECENT = timedelta(days=1)
 _LOOPING = 3
 """Resumes in a row that saved nothing, after which a run is said to loop."""
+WRONG = ("failed", "dead", "stale")
+"""Statuses of runs that somebody has to look at."""
 T = TypeVar("T")
 _GONE = {"stale": "its process is gone", "dead": "its workers died, and it is a dead letter"}
 
@@ -65,16 +75,24 @@ def read_status(manager: CheckpointManager, address: str, graphs: Mapping[str, s
     counts: Counter[str] = Counter()
     waiting = 0
     try:
-        for run in manager.storage.runs(RunQuery()):
-            counts[_look_at(manager, run, graphs, problems)] += 1
+        counts, looked = count_by_status(manager.storage, _LOOKED_AT)
+        known = {run.run_id for run, _ in looked}
+        newest = [*manager.storage.runs(RunQuery(limit=_NEWEST))]
+        looked += [(run, run.status) for run in newest if run.run_id not in known]
+        waiting = counts["waiting"]
+        for run, shown in sorted(looked, key=lambda one: -one[0].ordinal):
+            waiting += _look_at(manager, run, shown, graphs, problems) - (shown == "waiting")
+        for shown in _GONE:
+            if more := counts[shown] - sum(one.kind == shown for one in problems):
+                text = f"{counted(more, 'more run')} like these"
+                problems.append(Problem(shown, "", text, f"surehold runs --status {shown}"))
         problems += _missed(manager)
-        for verdict in verify_missing(manager.reader):
+        for verdict in verify_missing(manager.reader, thorough=counts.total() <= _LOOKED_AT):
             problems += [_damage(verdict.run_id, text) for text in verdict.problems]
-        waiting = len(pending(storage=manager))
     except DataError as error:
         damage = _damage(str(error.facts.get("run_id", "")), error.message)
         problems += [damage] if damage not in problems else []
-    free = _free_bytes(address)
+    free = _all_bytes(address)
     if free is not None and free[0] < max(_LITTLE, free[1] * _LITTLE_SHARE):
         text = f"only {size(free[0])} are free on the disk"
         problems.append(Problem("disk", "", text, "surehold forget"))
@@ -89,10 +107,14 @@ def read_status(manager: CheckpointManager, address: str, graphs: Mapping[str, s
 
 
 def _look_at(
-    manager: CheckpointManager, run: RunInfo, graphs: Mapping[str, str], problems: list[Problem]
-) -> str:
-    """A run's status; its problems are added to *problems*."""
-    shown = status_of_run(manager.storage, run)
+    manager: CheckpointManager,
+    run: RunInfo,
+    shown: str,
+    graphs: Mapping[str, str],
+    problems: list[Problem],
+) -> int:
+    """Add a run's problems to *problems*; return how many things it waits for."""
+    run = at_its_step(manager.storage, run)
     if shown in _GONE:
         text = f"{_GONE[shown]}; last saved {ago(run.saved_at)}, at step {run.step}"
         problems.append(Problem(shown, run.run_id, text, how_to_resume(manager, run, graphs)))
@@ -105,9 +127,10 @@ def _look_at(
             newest = manager.reader.newest(run)
             if newest is not None and run.status != "completed":
                 problems += _loop(manager, newest)
+            return len(waiting_now(manager.reader, run)) if run.open else 0
         except DataError as error:
             problems.append(_damage(run.run_id, error.message))
-    return shown
+    return 0
 
 
 def _loop(manager: CheckpointManager, newest: Header) -> Iterator[Problem]:
@@ -136,7 +159,13 @@ def _missed(manager: CheckpointManager) -> Iterator[Problem]:
         yield Problem("failed saves", run_id, text, f"surehold log {run_id}")
 
 
-def _free_bytes(address: str) -> tuple[int, int] | None:
+def free_bytes(address: str) -> int | None:
+    """Free bytes of the storage's file system; None of a server."""
+    found = _all_bytes(address) if address else None
+    return found[0] if found is not None else None
+
+
+def _all_bytes(address: str) -> tuple[int, int] | None:
     """Free and all bytes of the storage's file system."""
     place = place_of(address)
     if place is None:
@@ -153,8 +182,9 @@ class HealthSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     runs: list[RunInfo]
-    more: bool
+    """The newest runs."""
     counts: dict[str, int]
+    """All runs by status."""
     wrong: list[tuple[RunInfo, str]]
     held: list[tuple[RunInfo, Lease]]
 
@@ -178,15 +208,23 @@ class Surveys:
         """Statuses and leases."""
         return self._fresh("health", lambda: survey_health(self._manager))
 
+    def band(self) -> Band:
+        """Counts by what runs need, renewed after two seconds."""
+        return self._fresh("band", lambda: read_band(self._manager), _BAND_SECONDS)
+
+    def costs(self) -> CostReport:
+        """The costs over runs."""
+        return self._fresh("costs", lambda: read_costs(self._manager))
+
     def forget(self) -> None:
         """Count again next time: something was changed here."""
         with self._lock:
             self._made.clear()
 
-    def _fresh(self, name: str, make: Callable[[], T]) -> T:
+    def _fresh(self, name: str, make: Callable[[], T], seconds: float = _SECONDS) -> T:
         with self._lock:
             made = self._made.get(name)
-            if made is None or self._clock() - made[0] > _SECONDS:
+            if made is None or self._clock() - made[0] > seconds:
                 value = make()
                 made = self._made[name] = (self._clock(), value)
             result: T = made[1]
@@ -194,27 +232,21 @@ class Surveys:
 
 
 def survey_health(manager: CheckpointManager) -> HealthSurvey:
-    """Look at the newest runs and at the leases of those that are running."""
-    runs, more = newest_runs(manager)
+    """Count all runs, and look at those that failed, are stale or are held."""
     storage = manager.storage
+    counts, looked = count_by_status(storage, _LOOKED_AT)
+    looked.sort(key=lambda one: -one[0].ordinal)
     now = time.time()
-    counts: Counter[str] = Counter()
-    wrong: list[tuple[RunInfo, str]] = []
     held: list[tuple[RunInfo, Lease]] = []
-    for run in runs:
-        status = status_of_run(storage, run)
+    for run, status in looked:
         if status in ("running", "waiting") and isinstance(storage, Leasing):
             lease = storage.lease_of(run.run_id)
             if is_live(lease, now) and lease is not None:
                 held.append((run, lease))
-        counts[status] += 1
-        if status in ("failed", "dead", "stale"):
-            wrong.append((run, status))
     return HealthSurvey(
         at=datetime.now(UTC),
-        runs=runs,
-        more=more,
+        runs=newest_runs(manager)[0],
         counts=dict(counts.most_common()),
-        wrong=wrong,
+        wrong=[(run, status) for run, status in looked if status in WRONG],
         held=held,
     )

@@ -18,18 +18,20 @@ import msgspec
 from surehold.core.records import read_status
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.retention import RetentionManager
-from surehold.engine.runs import SHOWN_STATUSES, runs_with_status, status_of_run
-from surehold.errors import UsageError
+from surehold.engine.runs import SHOWN_STATUSES, at_its_step, runs_with_status, status_of_run
+from surehold.errors import SureholdError, UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
 from surehold.views.costs import spent
 from surehold.views.documents import Document, Rows
 from surehold.views.forks import Origin, fork_origins
+from surehold.views.timeline import failure_of
 
 PER_PAGE = 25
 _EXAMINED = 150
 """Runs that one page of a search looks at."""
 _RUNS_KNOWN = 2000
+_MOST_BY_ID = 10
 _MOST_CHARACTERS = 4000
 """Longer texts of runs are not kept."""
 _OF_RUN = ("run_id", "name", "door", "step", "node", "checkpoints", "started_at", "saved_at")
@@ -63,7 +65,7 @@ def summaries(
     retention: RetentionManager, storage: Storage, runs: Iterable[RunInfo]
 ) -> list[RunSummary]:
     """These runs, each with its facts."""
-    chosen = list(runs)
+    chosen = [at_its_step(storage, run) for run in runs]
     origins = fork_origins(storage)
     forks = Counter(origin.run_id for origin in origins.values())
     made = []
@@ -180,6 +182,9 @@ def read_runs(
 ) -> RunPage:
     """The runs that match, with the place where the next page begins."""
     found: list[RunInfo] = []
+    if wanted.search and wanted.before is None:
+        found = _with_id(manager, wanted)
+    known = {run.run_id for run in found}
     last = 0
     most = (_EXAMINED if wanted.search or wanted.status else limit) + 1
     for examined, (run, matches) in enumerate(_examined(manager, texts, wanted, most)):
@@ -188,8 +193,41 @@ def read_runs(
         if examined == _EXAMINED:
             return _page(manager, found, last, examined)
         last = run.ordinal
-        found += [run] if matches else []
+        found += [run] if matches and run.run_id not in known else []
     return _page(manager, found, None)
+
+
+def _with_id(manager: CheckpointManager, wanted: Filter) -> list[RunInfo]:
+    """The runs whose id is, or begins with, what is searched, however old they are.
+
+    An exact id is found in any storage; a beginning among the newest 2,000 runs.
+    """
+    status = read_shown_status(manager, wanted.status) if wanted.status else None
+    every = islice(manager.storage.runs(RunQuery(name=wanted.name or None)), _RUNS_KNOWN)
+    begun = (run for run in every if run.run_id.startswith(wanted.search))
+    exact = manager.reader.run(wanted.search)
+    found = {run.run_id: run for run in ([exact] if exact is not None else [])}
+    found |= {run.run_id: run for run in islice(begun, _MOST_BY_ID)}
+    return [
+        run
+        for run in found.values()
+        if wanted.name in ("", run.name) and status in (None, status_of_run(manager.storage, run))
+    ]
+
+
+def errors_of(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
+    """The errors that the failed ones among these runs ended with."""
+    errors: dict[str, str] = {}
+    for run in runs:
+        query = RecordQuery(run_id=run.run_id, scope="", limit=1)
+        for newest in manager.storage.headers(query) if run.status == "failed" else ():
+            records = manager.storage.read(run.run_id, first=newest.seq, last=newest.seq)
+            try:
+                for record in records:
+                    errors[run.run_id] = failure_of(manager.reader, record)[0]
+            except SureholdError:
+                continue
+    return errors
 
 
 def _page(

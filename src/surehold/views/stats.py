@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from statistics import median
 
 import msgspec
 
-from surehold.core.records import Header
+from surehold.core.records import OVER, Header
 from surehold.engine.journal import Reader
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.metrics import resume_cause
+from surehold.engine.runs import count_by_status
 from surehold.storage.addresses import mask_url, place_of
 from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
 from surehold.views.documents import Document
@@ -24,6 +25,8 @@ _MOST_RUNS = 1000
 _MOST_RECORDS = 2000
 _MOST_SPANS = 40
 _LISTED = 25
+_OLD = timedelta(days=30)
+_WEEK = timedelta(days=7)
 
 
 class KindStats(msgspec.Struct):
@@ -128,7 +131,7 @@ class Figures:
             cause = resume_cause(before.status)
             for epoch in range(before.epoch + 1, newest_epoch + 1):
                 if epoch not in encrypted:
-                    self._resumed(cause, succeeded=cause == "completed")
+                    self._resumed(cause, succeeded=before.status in OVER)
 
     def _resumed(self, cause: str, *, succeeded: bool) -> None:
         counts = self.resumes.setdefault(cause, ResumeStats(cause, 0, 0, 0))
@@ -156,6 +159,9 @@ class Stats(Document, kw_only=True, tag="stats"):
 
     storage: str
     runs: int
+    """All runs of the storage."""
+    counted: int
+    """The newest runs, which the other figures are of."""
     checkpoints: int
     logical_bytes: int
     stored_bytes: int
@@ -170,9 +176,11 @@ def read_stats(
     manager: CheckpointManager,
     address: str,
     progress: Callable[[list[RunInfo]], Iterable[RunInfo]] = iter,
+    limit: int | None = None,
 ) -> Stats:
-    """Figures over all runs of the storage at *address*; *progress* passes each on."""
-    runs = list(manager.storage.runs(RunQuery()))
+    """Figures over the newest runs of a storage; *progress* passes each on."""
+    runs = list(manager.storage.runs(RunQuery(limit=limit)))
+    every = count_by_status(manager.storage, 0)[0].total() if len(runs) == limit else len(runs)
     reader = manager.reader
     figures = Figures()
     for run in progress(runs):
@@ -182,7 +190,8 @@ def read_stats(
     by_kind = _by_size(figures.by_kind)
     return Stats(
         storage=mask_url(address),
-        runs=len(runs),
+        runs=every,
+        counted=len(runs),
         checkpoints=sum(kind.checkpoints for kind in by_kind),
         logical_bytes=sum(kind.logical_bytes for kind in by_kind),
         stored_bytes=sum(kind.stored_bytes for kind in by_kind),
@@ -207,11 +216,13 @@ def _file_bytes(address: str) -> int | None:
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The bytes of the runs that were last saved in a span of time."""
+    """The bytes that were written in a span of time."""
 
     label: str
     stored: int
-    runs: int
+    records: int
+    total: int
+    """The bytes of the journal at its end, of what is there today."""
 
 
 class StorageSurvey(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +242,11 @@ class StorageSurvey(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     growth: list[Growth]
     unit: str
+    per_day: int | None
+    """Bytes written a day, over the last week at most; None if that cannot be told yet."""
+    old: int
+    """Bytes of the runs that were completed more than 30 days ago."""
+    old_runs: int
 
 
 def newest_runs(manager: CheckpointManager) -> tuple[list[RunInfo], bool]:
@@ -249,33 +265,40 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
         counts[run.name] += 1
     kinds: dict[str, KindStats] = {}
     records = 0
+    written: list[tuple[datetime, int]] = []
     query = RecordQuery(notes=True, limit=_MOST_RECORDS)
     for header in islice(manager.storage.headers(query), _MOST_RECORDS):
         kind = f"{header.kind} note" if header.frame == "note" else f"{header.kind} checkpoint"
         KindStats.add_to(kinds, kind, header)
+        written.append((header.saved_at, header.stored))
         records += 1
-    growth, unit = _growth(runs)
+    total = sum(run.stored for run in runs)
+    growth, unit = _growth(written, total)
+    before = datetime.now(UTC) - _OLD
+    old = [run for run in runs if run.status == "completed" and run.saved_at < before]
     return StorageSurvey(
         at=datetime.now(UTC),
         count=len(runs),
         more=more,
         checkpoints=sum(run.checkpoints for run in runs),
-        total=sum(run.stored for run in runs),
+        total=total,
         names=[(name, counts[name], size) for name, size in stored.most_common(_LISTED)],
         largest=sorted(runs, key=lambda run: -run.stored)[:_LISTED],
         kinds=sorted(kinds.values(), key=lambda one: -one.stored_bytes),
         records=records,
         growth=growth,
         unit=unit,
+        per_day=_per_day(written),
+        old=sum(run.stored for run in old),
+        old_runs=len(old),
     )
 
 
-def _growth(runs: list[RunInfo]) -> tuple[list[Growth], str]:
-    """The volume last saved, by hour, day or month."""
-    if not runs:
+def _growth(written: list[tuple[datetime, int]], total: int) -> tuple[list[Growth], str]:
+    """The bytes written by hour, day or month, newest records first, up to *total*."""
+    if not written:
         return [], ""
-    moments = [run.saved_at.astimezone(UTC) for run in runs]
-    seconds = (max(moments) - min(moments)).total_seconds()
+    seconds = (written[0][0] - written[-1][0]).total_seconds()
     unit, form = "month", "%Y-%m"
     if seconds <= _MOST_SPANS * 3600:
         unit, form = "hour", "%Y-%m-%d %H:00"
@@ -283,8 +306,22 @@ def _growth(runs: list[RunInfo]) -> tuple[list[Growth], str]:
         unit, form = "day", "%Y-%m-%d"
     stored: Counter[str] = Counter()
     counts: Counter[str] = Counter()
-    for run, moment in zip(runs, moments, strict=True):
-        stored[f"{moment:{form}}"] += run.stored
-        counts[f"{moment:{form}}"] += 1
-    labels = sorted(stored)[-_MOST_SPANS:]
-    return [Growth(label, stored[label], counts[label]) for label in labels], unit
+    for moment, size in written:
+        label = f"{moment.astimezone(UTC):{form}}"
+        stored[label] += size
+        counts[label] += 1
+    spans: list[Growth] = []
+    for label in sorted(stored, reverse=True)[:_MOST_SPANS]:
+        spans.append(Growth(label, stored[label], counts[label], total))
+        total = max(0, total - stored[label])
+    return spans[::-1], unit
+
+
+def _per_day(written: list[tuple[datetime, int]]) -> int | None:
+    """Bytes a day, over the last week at most; None in the first hour."""
+    now = datetime.now(UTC)
+    recent = [(at, size) for at, size in written if now - at < _WEEK]
+    if not recent or now - recent[-1][0] < timedelta(hours=1):
+        return None
+    days = (now - recent[-1][0]) / timedelta(days=1)
+    return int(sum(size for _, size in recent) / days)

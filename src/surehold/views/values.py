@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
@@ -18,6 +19,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.repair import state_text
 from surehold.engine.runs import status_of_run
 from surehold.engine.runs.effects import failure_in
+from surehold.engine.runs.messages import status_of
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo
@@ -27,7 +29,7 @@ from surehold.views.words import keys_of
 
 _BLAMED = 500
 """Checkpoints that the search for writers looks back."""
-_KEYS = ("messages", "conversation_history", "conversation", "history", "chat_history")
+MESSAGE_KEYS = ("messages", "conversation_history", "conversation", "history", "chat_history")
 """Keys under which frameworks keep messages."""
 _ROLES = {"human": "user", "ai": "assistant"}
 _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]*)\"\]")
@@ -102,11 +104,15 @@ class Show(Document, kw_only=True, tag="show"):
     state: msgspec.Raw
     error: str = ""
     """The class and text of the error that its run failed with."""
+    traceback: str = ""
+    """The frames of user code that the error came from."""
     failed_in: str = ""
     """The node that its run failed in."""
     pinned: bool = False
     run_status: str = ""
     """The status of its run as `surehold runs` shows it, if it is the newest checkpoint."""
+    published: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """The values that its run has published, if it is the newest checkpoint."""
 
 
 def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
@@ -119,9 +125,11 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
         checkpoint=CheckpointInfo.of(header),
         state=msgspec.Raw(state_text(loaded.texts)),
         error=failure_in(header, loaded.extras[-1]),
+        traceback=failure_in(header, loaded.extras[-1], "traceback"),
         failed_in=failed_node(header, loaded.extras[-1]),
         pinned=header.seq in manager.retention.marks(header.run_id).pinned,
         run_status=status_of_run(manager.storage, run) if run and is_newest else "",
+        published=status_of(header.run_id, storage=manager) if is_newest else {},
     )
 
 
@@ -228,8 +236,8 @@ def read_turns(state: Any) -> list[ChatTurn]:
     """
     if not isinstance(state, dict):
         return []
-    for key in _KEYS:
-        found = [turn for one in _list(_plain(state.get(key))) if (turn := _turn(one))]
+    for key in MESSAGE_KEYS:
+        found = [turn for one in _list(_plain(state.get(key))) if (turn := read_turn(one))]
         if found:
             return found
     return []
@@ -248,7 +256,8 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _turn(one: Any) -> ChatTurn | None:
+def read_turn(one: Any) -> ChatTurn | None:
+    """A value as a message; None if it is none."""
     message = _plain(one)
     if not isinstance(message, dict):
         return None

@@ -47,6 +47,28 @@ def money(dollars: float) -> str:
     return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.3f}"
 
 
+def span(seconds: float) -> str:
+    """A duration in words.
+
+    >>> [span(one) for one in (0.0004, 0.25, 12.3, 60, 200, 7500, 200_000)]
+    ['0 ms', '250 ms', '12.3 s', '1 min', '3 min 20 s', '2 h 5 min', '2 d 7 h']
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for size, word, part, small in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            return f"{whole // size} {word}" + (f" {rest} {small}" if rest else "")
+    return f"{whole} s"
+
+
 def ago(moment: datetime, now: datetime | None = None) -> str:
     """A rough age: ``12 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``, or the date."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()

@@ -10,7 +10,9 @@ from importlib.util import find_spec
 
 from surehold.errors import MissingExtraError
 
-if missing := [name for name in ("starlette", "uvicorn", "jinja2") if find_spec(name) is None]:
+if missing := [
+    name for name in ("starlette", "uvicorn", "jinja2", "markdown_it") if find_spec(name) is None
+]:
     raise MissingExtraError(
         f"the page needs {', '.join(missing)}", hint="pip install 'surehold[web]'"
     )

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from surehold.engine.runs import pending
 from surehold.errors import UsageError
 from surehold.views.comparison import Diff, read_diff
+from surehold.views.costs import CostReport
 from surehold.views.documents import Document, schema_of
 from surehold.views.queues import QueueList, WorkerList, read_queues
 from surehold.views.runs import PER_PAGE, RunList, read_runs
@@ -26,6 +27,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "show": Show,
     "diff": Diff,
     "pending": Pending,
+    "costs": CostReport,
     "queues": QueueList,
     "workers": WorkerList,
 }
@@ -70,6 +72,10 @@ class Api:
         run = asked(request, "run")
         run_id = None if run is None else self._site.finder.run(run).run_id
         return _json(Pending.of(pending(run_id, storage=self._site.manager)))
+
+    def costs(self, request: Request) -> Response:
+        """``costs``, of the newest recorded calls of all runs."""
+        return _json(self._site.surveys.costs())
 
     def queues(self, request: Request) -> Response:
         """``queues``; empty where the storage keeps none."""

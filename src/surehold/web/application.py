@@ -82,6 +82,7 @@ def build(
         read_only=read_only,
         rules=rules or Rules(),
         graphs=graphs or {},
+        address=address,
     )
     pages, api, live = Pages(site), Api(site), Live(manager)
     actions = Actions(site, address=address, links=auth if isinstance(auth, Sessions) else None)
@@ -89,6 +90,8 @@ def build(
         Route("/", pages.runs),
         Route("/run", pages.run),
         Route("/compare", pages.compare),
+        Route("/forks", pages.forks),
+        Route("/costs", pages.costs),
         Route("/waiting", pages.waiting),
         Route("/queues", pages.queues),
         Route("/storage", pages.storage),

@@ -28,6 +28,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["text", "lines", "choice"] = "text"
     choices: tuple[str, ...] = ()
     rows: int = 6
+    is_number: bool = False
     help: str = ""
 
 
@@ -46,7 +47,8 @@ def fields_of(values: Mapping[str, Any]) -> list[Field]:
             rows = min(12, max(2, text.count("\n") + 1))
             found.append(Field(name=name, label=key, value=text, kind="lines", rows=rows))
         else:
-            found.append(Field(name=name, label=key, value=text))
+            is_number = isinstance(value, int | float)
+            found.append(Field(name=name, label=key, value=text, is_number=is_number))
     return found
 
 
@@ -57,9 +59,15 @@ def read_changes(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
         text = given.get(f"{PREFIX}{key}")
         if text is not None and _normal(text) != _normal(readable(value)):
             is_text = isinstance(value, str)  # text stays text
-            changed[key] = (
-                text.replace("\r\n", "\n") if is_text else read_json(text, f"the value of {key}")
-            )
+            if is_text:
+                changed[key] = text.replace("\r\n", "\n")
+                continue
+            try:
+                changed[key] = read_json(text, f"the value of {key}")
+            except UsageError as error:
+                wanted = "a number" if isinstance(value, int | float) else "JSON"
+                said = f"{key} is {wanted} here, and {text[:60]!r} is not"
+                raise UsageError(said, hint=error.hint, field=f"{PREFIX}{key}") from error
     return changed
 
 

@@ -25,7 +25,7 @@ from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery, Storage, Subscription, Watching
-from surehold.views.run_page import run_of
+from surehold.views.run import run_of
 
 _EVERY = 0.25
 """Seconds between two looks at a storage that does not notify."""

@@ -15,18 +15,49 @@ from surehold.engine.repair import RunVerdict, verify_headers
 from surehold.engine.runs import SHOWN_STATUSES, UNDER_WAY, view_note
 from surehold.errors import CorruptError, NotFoundError, SureholdError, UsageError
 from surehold.views.comparison import compare
+from surehold.views.forks import read_tree
+from surehold.views.health import WRONG, free_bytes
 from surehold.views.queues import read_queues
-from surehold.views.run_page import RunView, read_run
-from surehold.views.runs import Filter, read_runs
+from surehold.views.run import (
+    Past,
+    RunView,
+    as_markdown,
+    places_of,
+    read_overview,
+    read_run,
+    spending,
+    with_old,
+)
+from surehold.views.runs import Filter, errors_of, read_runs
 from surehold.views.stats import Figures
-from surehold.views.values import last_writers, read_turns, state_at
-from surehold.views.waiting import read_waiting, recorded_entry
-from surehold.web.drawing import draw_growth, draw_times, graph_of
+from surehold.views.values import ChatTurn, last_writers, read_turns, state_at
+from surehold.views.waiting import WaitingPage, how_to_resume, read_waiting, recorded_entry
+from surehold.views.words import value_text
+from surehold.web.drawing import draw_forks, draw_growth, draw_strip, draw_times, graph_of
 from surehold.web.rendering import pretty
 from surehold.web.site import Site, asked, filter_of, named
 
-TABS = ("conversation", "state", "effects", "timeline", "graph", "cost", "events", "raw")
+TABS = (
+    "overview",
+    "conversation",
+    "state",
+    "effects",
+    "timeline",
+    "graph",
+    "cost",
+    "events",
+    "raw",
+)
 _LISTED = 50
+_CONTEXTS = 10
+"""Runs that wait whose last messages are shown with the question."""
+_BY = {
+    "day": "By day",
+    "name": "By name",
+    "node": "By node",
+    "model": "By model",
+    "run": "The dearest runs",
+}
 _MOST_STATE = 400_000
 """Characters of a state that a page shows."""
 
@@ -49,6 +80,7 @@ class Pages:
             after=after,
             wanted=wanted,
             found=found,
+            errors=errors_of(self._site.manager, found.runs),
             is_empty=is_empty,
             statuses=SHOWN_STATUSES,
         )
@@ -58,21 +90,29 @@ class Pages:
         site = self._site
         after = site.newest_record()
         nested = bool(asked(request, "nested"))
+        step: int | None = asked(request, "step", int)
         view = read_run(
             site.manager,
             named(request, "id"),
             at=asked(request, "at", int),
-            step=asked(request, "step", int),
+            step=step,
             nested=nested,
         )
         header = view.chosen.header
         text, problem = _tried(lambda: state_at(site.manager, header))
         state: Any = msgspec.json.decode(text) if text else None
         turns = read_turns(state)
-        tab = asked(request, "tab") or ("conversation" if turns else "state")
+        tab = asked(request, "tab") or (
+            "overview" if view.follows else "conversation" if turns else "state"
+        )
         if tab not in TABS:
             raise NotFoundError(f"there is no tab {tab!r}")
-        costs = site.costs.up_to(view.run, header.seq)
+        past = site.pasts.of(view.run)
+        costs = spending(past, header.seq)
+        strip = draw_strip(past, header.seq, view.forks)
+        seconds = sum(one.seconds for one in past.moments if not one.is_resumed)
+        near = {entry.header.seq for entry in view.entries}
+        shown = Past(moments=[one for one in past.moments if one.seq in near])
         return site.page(
             request,
             "run.html",
@@ -90,6 +130,17 @@ class Pages:
             dollars=sum(one.dollars for one in costs),
             entry=self._entry(view),
             plan=self._plan(view),
+            over=read_overview(site.manager, view, state, turns, site.graphs, seconds),
+            strip=strip,
+            lens=draw_strip(shown, header.seq, view.forks)
+            if strip and strip.per_cell > 1
+            else None,
+            moments={one.seq: one for one in shown.moments},
+            missed_step=step if step is not None and step != header.step else None,
+            answered=[one for one in view.after if one.kind == "answer"][-1:]
+            if not any(one.kind == "question" for one in view.after[-1:])
+            else [],
+            markdown=as_markdown(view, turns, costs),
             **self._of_tab(view, tab, request, text or b"", turns),
         )
 
@@ -101,7 +152,10 @@ class Pages:
             "turns": turns,
             "state": "",
             "hidden": 0,
-            "blame": {},
+            "blame": [],
+            "places": {},
+            "changes": [],
+            "models": [],
             "notes": [],
             "graph": graph_of(self._site.manager, view) if tab == "graph" else None,
             "times": draw_times(view.entries) if tab == "timeline" else None,
@@ -110,9 +164,19 @@ class Pages:
             whole = pretty(text) if text else ""
             shown |= {"state": whole[:_MOST_STATE], "hidden": max(0, len(whole) - _MOST_STATE)}
         if tab == "state" and asked(request, "shape") == "blame" and text:
-            keys = [*msgspec.json.decode(text, type=dict[str, msgspec.Raw])]
+            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             header = view.chosen.header
-            shown["blame"] = last_writers(self._site.manager, view.run, header, keys)
+            writers = last_writers(self._site.manager, view.run, header, [*values])
+            shown["blame"] = [
+                (key, writer, value_text(values[key], 120)) for key, writer in writers.items()
+            ]
+        if tab == "state" and (asked(request, "shape") or "delta") == "delta":
+            shown["changes"] = with_old(self._site.manager, view)
+        if tab == "conversation":
+            shown["places"] = places_of(view, turns)
+        if tab == "cost":
+            past = self._site.pasts.of(view.run)
+            shown["models"] = spending(past, view.chosen.header.seq, "model")
         if tab == "events":
             shown["notes"] = [*reversed(view.after)] + [
                 note for entry in view.entries for note in reversed(entry.notes)
@@ -141,19 +205,57 @@ class Pages:
 
     def compare(self, request: Request) -> Response:
         """Compare two checkpoints."""
-        a, b = asked(request, "a"), asked(request, "b")
+        picked = request.query_params.getlist("pick")
+        if len(picked) not in (0, 2):
+            raise UsageError(f"{len(picked)} runs were chosen", hint="choose two to compare")
+        a, b = picked or (asked(request, "a"), asked(request, "b"))
         site, found = self._site, None
         if a and b:
             one, two = site.finder.checkpoint(a), site.finder.checkpoint(b)
-            found = compare(site.manager, site.costs, one, two)
-        return site.page(request, "compare.html", a=a or "", b=b or "", found=found)
+            found = compare(site.manager, site.pasts, one, two)
+        newest = [] if found else read_runs(site.manager, site.texts, Filter()).runs
+        return site.page(request, "compare.html", a=a or "", b=b or "", found=found, newest=newest)
+
+    def forks(self, request: Request) -> Response:
+        """Show the family of a run as a tree, of which two are chosen to be compared."""
+        site = self._site
+        run_id = named(request, "id")
+        tree = read_tree(site.manager, run_id)
+        return site.page(
+            request, "forks.html", run_id=run_id, tree=tree.runs, drawing=draw_forks(tree.runs)
+        )
+
+    def costs(self, request: Request) -> Response:
+        """Show what was spent, over all runs."""
+        report = self._site.surveys.costs()
+        kinds = {kind: [row for row in report.rows if row.by == kind] for kind in _BY}
+        return self._site.page(request, "costs.html", report=report, kinds=kinds)
 
     def waiting(self, request: Request) -> Response:
         """List what runs wait for, those of the newest runs first."""
         after = self._site.newest_record()
         before: int | None = asked(request, "before", int)
         found = read_waiting(self._site.manager, before)
-        return self._site.page(request, "waiting.html", view=found, before=before, after=after)
+        return self._site.page(
+            request,
+            "waiting.html",
+            view=found,
+            before=before,
+            after=after,
+            context=self._said_before(found),
+            given={},
+            wrong=None,
+        )
+
+    def _said_before(self, found: WaitingPage) -> dict[str, list[ChatTurn]]:
+        """The last messages of the first runs that ask."""
+        said: dict[str, list[ChatTurn]] = {}
+        for run_id in [*dict.fromkeys(one.run_id for one in found.found)][:_CONTEXTS]:
+            newest = self._site.manager.reader.newest(found.runs[run_id])
+            if newest is not None and newest.size <= _MOST_STATE:
+                text, _ = _tried(partial(state_at, self._site.manager, newest))
+                said[run_id] = read_turns(msgspec.json.decode(text))[-3:] if text else []
+        return said
 
     def queues(self, request: Request) -> Response:
         """Show the queues, the workers, and the queued runs."""
@@ -171,7 +273,12 @@ class Pages:
         survey = self._site.surveys.storage()
         bars = draw_growth(survey.growth)
         return self._site.page(
-            request, "storage.html", survey=survey, bars=bars, rules=self._site.rules
+            request,
+            "storage.html",
+            survey=survey,
+            bars=bars,
+            rules=self._site.rules,
+            free=free_bytes(self._site.address),
         )
 
     def health(self, request: Request) -> Response:
@@ -186,12 +293,17 @@ class Pages:
             figures = Figures()
             for run in survey.runs:
                 _tried(partial(figures.take, reader, run))
-        return self._site.page(
+        site = self._site
+        wrong = [
+            (run, status, how_to_resume(site.manager, run, site.graphs))
+            for run, status in survey.wrong[:_LISTED]
+        ]
+        return site.page(
             request,
             "health.html",
             survey=survey,
-            wrong=survey.wrong[:_LISTED],
-            hidden=max(0, len(survey.wrong) - _LISTED),
+            wrong=wrong,
+            hidden=sum(survey.counts.get(one, 0) for one in WRONG) - len(survey.wrong[:_LISTED]),
             checked=checked,
             damaged=[one for one in checked if not one],
             resumes=sorted(figures.resumes.items()) if figures else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -13,15 +14,18 @@ from urllib.parse import urlencode
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from surehold.core.plain import as_references, plain
 from surehold.core.values import decode, encode
 from surehold.engine.runs import NoteView
 from surehold.storage.base import Owner
-from surehold.views.words import ago, change_words, counted, cut, money, size, value_text
-from surehold.web.drawing import span
+from surehold.views.run import by_list, marked, shown_change, step_words
+from surehold.views.words import ago, counted, cut, money, size, span, value_text
 from surehold.web.forms import fields_of
+from surehold.web.markdown import told
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -29,6 +33,7 @@ _SYMBOLS = {
     "running": "▶",
     "completed": "✓",
     "failed": "✕",
+    "cancelled": "✕",
     "interrupted": "◐",
     "waiting": "◐",
     "queued": "◐",
@@ -103,11 +108,16 @@ class Renderer:
 
 
 def make_environment() -> Environment:
-    """The templates, with the filters that they use; every value is escaped."""
+    """The templates, with the filters that they use.
+
+    Every value is escaped, and its control characters are written out; what a field of a form
+    must give back unchanged passes the filter `field`.
+    """
     env = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -121,15 +131,30 @@ def make_environment() -> Environment:
         symbol=lambda status: _SYMBOLS.get(status, "•"),
         value=_shown,
         brief=value_text,
-        words=partial(change_words, width=60),
+        step_words=partial(step_words, width=60),
+        by_list=by_list,
+        shown_changes=lambda changes: [*map(shown_change, changes)],
+        told=told,
+        lines=lambda text: text.count("\n") + 1,
+        first_line=lambda text: text.partition("\n")[0],
+        shell=shlex.join,
+        python=repr,
         span=span,
         fields=fields_of,
+        field=lambda value: Markup(as_references(escape(value))),  # escaped one step before
         owner=_owner,
         facts_line=_facts_line,
         moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
         digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
     )
+    env.globals.update(marked=marked)
     return env
+
+
+def _visible(value: Any) -> Any:
+    if isinstance(value, Markup | int):
+        return value
+    return plain(str(value).replace("\r\n", "\n"), lines=True)
 
 
 def _clock(moment: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import ipaddress
 import os
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import uvicorn
 from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from surehold.core.policy import Rules
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
 from surehold.web.application import build
-from surehold.web.guard import LOOPBACK, UserOf
+from surehold.web.guard import LOOPBACK, MOST_SECONDS, UserOf
 from surehold.web.sessions import Sessions
 
 DEFAULT_PORT = 4653
@@ -72,6 +74,7 @@ def serve(
         )
         config = uvicorn.Config(
             site,
+            http=_Timely,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -81,6 +84,35 @@ def serve(
         )
         ready(f"http://{name}:{at}/{token}")
         uvicorn.Server(config).run(sockets=[bound])
+
+
+class _Timely(H11Protocol):
+    """Closes a connection on which no whole request has begun within `MOST_SECONDS`.
+
+    The server would wait for the rest of the headers without end, and answer nobody once it holds
+    as many such connections as it takes.
+    """
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._limit = self.loop.call_later(MOST_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle
+        in_request = cycle is not None and not cycle.response_complete
+        if in_request and self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+        elif not in_request and self._limit is None:
+            self._limit = self.loop.call_later(MOST_SECONDS, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        super().connection_lost(exc)
 
 
 def _bind(listen: str, port: int) -> socket.socket:

@@ -17,18 +17,17 @@ from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
-from surehold.views.run_page import read_run
+from surehold.views.run import Pasts, read_overview, read_run, spending
 from surehold.views.runs import summaries
 from surehold.views.timeline import entries_from
 from surehold.views.values import read_turns, state_at
-from surehold.web.drawing import draw_times, graph_of
+from surehold.web.drawing import draw_strip, draw_times, graph_of
 from surehold.web.rendering import Assets, make_environment, pretty
 
 _PER_PAGE = 50
 _STATES = 200
 _STATES_BYTES = 20 << 20
 """States that are written in full, of the newest steps; of older ones only the changes are."""
-_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10, 13)}
 
 
 def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
@@ -40,8 +39,13 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
     pages = [headers[at : at + _PER_PAGE] for at in range(0, len(headers), _PER_PAGE)]
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
     assets = Assets()
+    state: Any = msgspec.json.decode(state_at(manager, headers[0]))
+    turns = read_turns(state)
+    past = Pasts(manager).of(run)
+    costs = spending(past, run.seq)
+    seconds = sum(one.seconds for one in past.moments if not one.is_resumed)
     module: Any = make_environment().get_template("file.html").make_module()
-    yield _text(
+    yield str(
         module.head(
             run=summaries(manager.retention, manager.storage, [run])[0],
             style=Markup(assets.text("page.css")),  # our own file
@@ -51,17 +55,22 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
             pages=[(at + 1, page[0].step, page[-1].step) for at, page in enumerate(pages)],
             after=view.after,
             made=made,
+            strip=draw_strip(past, run.seq, view.forks),
+            over=read_overview(manager, view, state, turns, {}, seconds),
+            turns=turns,
+            costs=costs,
+            dollars=sum(one.dollars for one in costs),
+            error=view.chosen.error,
         )
     )
     states = _states(manager, headers)
-    turns = read_turns(msgspec.json.decode(state_at(manager, headers[0])))
     for at, page in enumerate(pages):
         older = pages[at + 1][0].seq if at + 1 < len(pages) else 0
         upto = msgspec.structs.replace(run, seq=page[0].seq)
         entries, _ = entries_from(manager.reader, manager.retention, upto, older + 1, page)
         panels = [(entry, next(states, None)) for entry in reversed(entries)]
-        yield _text(module.page(number=at + 1, panels=panels, turns=turns))
-    yield _text(module.tail(made=made))
+        yield str(module.page(number=at + 1, panels=panels))
+    yield str(module.tail(made=made))
 
 
 def _states(manager: CheckpointManager, headers: Sequence[Header]) -> Iterator[str | None]:
@@ -77,8 +86,3 @@ def _states(manager: CheckpointManager, headers: Sequence[Header]) -> Iterator[s
         if left < 0:
             return
         yield pretty(text)
-
-
-def _text(part: object) -> str:
-    """The part without control characters, which a terminal would obey."""
-    return str(part).translate(_CONTROLS)

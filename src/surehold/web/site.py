@@ -13,9 +13,10 @@ from surehold.core.policy import Rules
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import ConflictError, CorruptError, NotFoundError, SureholdError, UsageError
 from surehold.storage.base import RecordQuery
-from surehold.views.costs import Costs
+from surehold.views.band import Band
 from surehold.views.finder import Finder
 from surehold.views.health import Surveys
+from surehold.views.run import Pasts
 from surehold.views.runs import Filter, SearchTexts
 from surehold.web.rendering import Renderer
 
@@ -31,16 +32,28 @@ class Site:
         read_only: bool,
         rules: Rules,
         graphs: Mapping[str, str],
+        address: str = "",
     ) -> None:
+        self.address = address
         self.manager = manager
         self.finder = Finder(manager)
-        self.costs = Costs(manager)
+        self.pasts = Pasts(manager)
         self.surveys = Surveys(manager)
         self.texts = SearchTexts(manager)
-        self.page = renderer.page
+        self._render = renderer.page
         self.read_only = read_only
         self.rules = rules
         self.graphs = graphs
+
+    def page(
+        self, request: Request, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        """A template as a response, with the counts that every page shows."""
+        try:
+            band: Band | None = self.surveys.band()
+        except SureholdError:  # the page says what is wrong, with or without counts
+            band = None
+        return self._render(request, template, status=status, band=band, **values)
 
     def newest_record(self) -> str:
         """The id of the newest record of the storage, from which live updates continue."""

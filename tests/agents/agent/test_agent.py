@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 from tests.builders.agents import Counted, build, call, manager_in, turns
 
-from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
+from surehold import AgentConfig, AgentState, HookEvent, HookManager, HookResult, StateManager
 from surehold.agents.models.model import Reply, ToolCall
 from surehold.agents.tools.definition import tool
 from surehold.agents.tools.signature import InputField, OutputField, Signature
@@ -249,6 +249,7 @@ async def test_the_words_of_the_model_are_shown_as_they_come() -> None:
 def test_the_configuration_has_the_defaults_that_people_know() -> None:
     config = AutonomousConfig()
     assert (config.max_cycles, config.planning_enabled) == (20, True)
+    assert not AgentConfig().planning_enabled
     due = config.triggers(Triggers())
     assert (due.frequency, due.interval) == (5, 60.0)
     assert (config.resume_from_checkpoint, config.enable_interrupts) == (False, True)

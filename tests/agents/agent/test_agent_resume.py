@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from tests.builders.agents import Counted, build, call, manager_in, turns
 
-from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
+from surehold import AgentState, HookEvent, HookManager, HookResult, MetricsHook, StateManager
 from surehold.agents.agent import agent as agent_module
 from surehold.agents.models import Reply, ToolCall
 from surehold.agents.tools.definition import tool
 from surehold.compat import AutonomousConfig, BaseAutonomousAgent
+from surehold.engine.metrics import Metrics
 from surehold.errors import LeaseHeldError, UsageError, VetoError
 from surehold.testing.scripted import ScriptedModel
 
@@ -293,16 +294,85 @@ async def test_resuming_under_the_default_id_warns_once(
     assert caplog.text.count("default agent_id 'autonomous_agent'") == 1
 
 
-async def test_it_goes_on_from_the_checkpoint_that_is_named(tmp_path: Path) -> None:
+async def test_it_continues_from_the_checkpoint_that_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, counted = manager_in(tmp_path), Counted()
     script = turns(*lookups(4), "done")
     agent = build(script, manager, tools=[counted.search], checkpoint_frequency=1)
     first = await agent.run("go")
     third = next(c for c in await manager.list_checkpoints("researcher") if c.step_number == 2)
-    again = build(script, manager, tools=[counted.search], checkpoint_frequency=1)
+    other = turns(*lookups(3), "quite another answer")
+    again = build(other, manager, tools=[counted.search], checkpoint_frequency=1)
+    with caplog.at_level(logging.WARNING, "surehold.agent"):
+        second = await again.run(checkpoint=third.checkpoint_id)
+    assert (second.answer, second.cycles_used) == ("quite another answer", 4)
+    assert second.run_id != first.run_id and second.run_id in caplog.text
+    assert counted.calls == ["0", "1", "2", "3", "2"]
+    assert (await build(script, manager).run(run_id=first.run_id)).answer == "done"
+
+
+async def test_an_earlier_checkpoint_of_a_failed_run_asks_the_model_again(tmp_path: Path) -> None:
+    manager, counted = manager_in(tmp_path), Counted()
+    flaky = Flaky(5, *lookups(6), "done")
+    agent = build(flaky, manager, tools=[counted.search], checkpoint_frequency=1)
+    first = await agent.run("go")
+    assert first.status == "failed"
+    third = next(c for c in await manager.list_checkpoints("researcher") if c.step_number == 3)
+    calls: list[int] = []
+
+    def sound(messages: Any) -> Any:
+        calls.append(len(messages))
+        return "recovered"
+
+    said: list[str] = []
+    again = build(sound, manager, tools=[counted.search])
+    again.report = said.append
     second = await again.run(checkpoint=third.checkpoint_id)
-    assert (second.answer, second.run_id, second.cycles_used) == ("done", first.run_id, 5)
-    assert again.state.conversation_history == agent.state.conversation_history
+    assert (second.status, second.answer, len(calls)) == ("completed", "recovered", 1)
+    assert "at cycle 4 of" in said[0]
+
+
+async def test_it_warns_of_effects_that_a_fork_may_repeat(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, paid = manager_in(tmp_path), []
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    script = turns(call("pay", amount=5), "done")
+    await build(script, manager, tools=[pay], checkpoint_frequency=1).run("go")
+    first = [*await manager.list_checkpoints("researcher")][-1]
+    with caplog.at_level(logging.WARNING, "surehold.agent"):
+        await build(script, manager, tools=[pay]).run(checkpoint=first.checkpoint_id)
+    assert "may be repeated" in caplog.text and "pay" in caplog.text
+    assert paid == [5, 5]
+
+
+async def test_resumes_are_counted_by_their_cause(tmp_path: Path) -> None:
+    hooks, other = HookManager(), Metrics()
+    hooks.register_hook(MetricsHook(other))
+    manager = manager_in(tmp_path, hook_manager=hooks)
+    for started in (
+        lambda agent: agent.run("go"),
+        lambda agent: agent._autonomous_loop("go on"),
+        lambda agent: agent.run(checkpoint=agent.state.checkpoint_id),
+    ):
+        flaky = Flaky(1, *lookups(2), "done")
+        agent = build(flaky, manager, tools=[Counted().search], checkpoint_frequency=1)
+        failed = await agent.run("go")
+        assert failed.status == "failed"
+        flaky.away_at = 99
+        newest = await manager.latest("researcher")
+        assert newest is not None
+        agent.state.checkpoint_id = newest.checkpoint_id
+        assert (await started(agent)).run_id == failed.run_id
+    once = {"failure": {"tried": 3, "succeeded": 3}}
+    assert manager.metrics.snapshot()["resumes"] == other.snapshot()["resumes"] == once
 
 
 async def test_a_fork_of_an_agents_run_is_a_run_of_the_agent(tmp_path: Path) -> None:
@@ -439,3 +509,40 @@ async def test_encryption_and_retention_are_the_managers(tmp_path: Path) -> None
     assert counted.calls == [str(number) for number in range(7)]
     text = b"".join(path.read_bytes() for path in tmp_path.rglob("*.jsonl"))
     assert b"secret answer" not in text and b"found 3" not in text
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_memory_set_before_a_run_is_kept(tmp_path: Path, durable: bool) -> None:
+    manager = manager_in(tmp_path) if durable else None
+    seen: list[dict[str, Any]] = []
+
+    @tool(read_only=True)
+    def recall() -> str:
+        """Recall."""
+        seen.append(dict(agent.memory))
+        agent.memory["of the run"] = 1
+        return "fine"
+
+    agent = build(turns(call("recall"), "done"), manager, tools=[recall])
+    agent.memory["k"] = ["v"]
+    agent.state.metadata["team"] = "sales"
+    await agent._autonomous_loop("x")
+    assert agent.memory == {"k": ["v"], "of the run": 1}
+    assert agent.state.metadata["team"] == "sales"
+    agent.memory["later"] = 2
+    agent.memory["k"].append("w")
+    await agent.run("another task")
+    assert seen == [{"k": ["v"]}, {"k": ["v", "w"], "later": 2}]
+    if manager is not None:
+        saved = await manager.resume_from_latest(agent.state.run_id or "")
+        assert isinstance(saved, AgentState) and saved.memory_contents == agent.memory
+
+
+async def test_a_run_that_continues_has_the_memory_of_its_checkpoint(tmp_path: Path) -> None:
+    manager, flaky = manager_in(tmp_path), Flaky(1, *lookups(2), "done")
+    for value in ("first", "second"):
+        agent = build(flaky, manager, tools=[Counted().search])
+        agent.memory["k"] = value
+        await agent.run("go")
+        assert agent.memory == {"k": "first"}
+        flaky.away_at = 99

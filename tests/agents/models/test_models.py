@@ -117,6 +117,39 @@ async def test_any_openai_compatible_server_is_reached_by_its_address(server: Se
     assert isinstance(model, Model) and model.name == "mine"
 
 
+async def test_a_server_that_the_environment_names_is_asked_by_chat_completions(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most servers that speak OpenAI's language have nothing else."""
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.answers = [completion(content="Hi there")]
+    assert (await open_model("openai:mine").respond(HELLO)).text == "Hi there"
+    assert server.asked[0]["path"] == "/v1/chat/completions"
+    for name in ("https://api.openai.com/v1", "https://eu.api.openai.com/v1"):
+        monkeypatch.setenv("OPENAI_BASE_URL", name)
+        opened: Any = open_model("openai", "gpt-5", api_key="none")
+        assert type(opened.library).__name__ == "OpenAIResponsesModel"
+
+
+@pytest.mark.parametrize(
+    ("provider", "asked", "other"),
+    [
+        ("openai", "/v1/chat/completions", "openai-responses:mine asks at /v1/responses"),
+        ("openai-responses", "/v1/responses", "openai-chat:mine asks at /v1/chat/completions"),
+    ],
+)
+async def test_a_path_that_the_server_does_not_know_is_named_with_the_other(
+    provider: str, asked: str, other: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    server.answers = [404] * 3
+    with pytest.raises(UsageError, match=f"answered 404 Not Found to POST {asked}") as caught:
+        await open_model(provider, "mine").respond(HELLO)
+    assert other in str(caught.value) and server.asked[0]["path"] == asked
+
+
 async def test_ollama_is_found_by_its_own_variable(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

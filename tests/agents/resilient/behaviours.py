@@ -138,6 +138,15 @@ def many_tasks(agent: Agent, chance: Random) -> Iterator[bool]:
             yield False
 
 
+def recurring(agent: Agent, chance: Random) -> Iterator[bool]:
+    """One task again and again, whose completion no cycle sees."""
+    files = whole(chance, 5, 30)
+    for cycle in range(CYCLES):
+        done = cycle % files
+        agent.work(100 * done / files, f"file {done}")
+        yield False
+
+
 def one_action(agent: Agent, chance: Random) -> Iterator[bool]:
     """The same action for every message, and no figure for progress."""
     for cycle in range(CYCLES):
@@ -244,6 +253,7 @@ SOUND: tuple[Behaviour, ...] = (
     idle_polling,
     waiting,
     many_tasks,
+    recurring,
     one_action,
     growing_results,
     bursts_of_mail,

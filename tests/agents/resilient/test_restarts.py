@@ -89,6 +89,56 @@ def test_a_restart_that_restores_is_not_warned(
     assert [one.kind for one in restarted.list_checkpoints("agent-3")].count("routine") == 3
 
 
+# A state that is emptied
+
+
+@pytest.mark.parametrize("rest", [{}, {"id": 7}])
+def test_the_last_state_before_it_was_emptied_is_kept_and_told_once(
+    storage: Storage, caplog: pytest.LogCaptureFixture, rest: dict[str, int]
+) -> None:
+    agent = ResilientCheckpointManager("agent-3", storage)
+    agent.current_task.update(rest)
+    agent.memory["facts"] = [*range(50)]
+    for _ in range(5):
+        good = agent.create_checkpoint("routine")
+    agent.memory.clear()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(20):
+            agent.create_checkpoint("routine")
+    assert facts_of(agent) == [0, 0, 0, 50]
+    what = "memory" if rest else "whole state"
+    assert caplog.text.count(f"its {what} was emptied; checkpoint {good}") == 1
+    agent.restore_checkpoint(good)
+    assert len(agent.memory["facts"]) == 50
+
+
+def test_a_memory_that_is_emptied_again_and_again_keeps_one_checkpoint(storage: Storage) -> None:
+    agent = ResilientCheckpointManager("agent-3", storage)
+    for n in range(1, 8):
+        agent.memory["facts"] = [*range(n)]
+        agent.create_checkpoint("routine")
+        agent.memory.clear()
+        for _ in range(4):
+            agent.create_checkpoint("routine")
+    assert facts_of(agent) == [0, 0, 0, 7]
+
+
+def test_a_task_that_ends_and_a_mailbox_that_is_read_are_not_told_of(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = ResilientCheckpointManager("agent-3", storage)
+    agent.memory["facts"] = [1]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            agent.current_task["id"] = agent.mailbox["unread"] = 1
+            agent.create_checkpoint("routine")
+            agent.current_task.clear()
+            agent.mailbox.clear()
+            agent.create_checkpoint("routine")
+    assert "emptied" not in caplog.text
+    assert len(facts_of(agent)) == 3
+
+
 # Other managers of the agent
 
 

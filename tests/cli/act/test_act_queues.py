@@ -17,9 +17,12 @@ from tests.cli.conftest import call
 from tests.executors import jobs
 
 from surehold import SQLiteStorage
+from surehold.cli.framework import Cli
 from surehold.core.policy import DEAD, QueueSettings
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
+from surehold.errors import StorageUnavailableError
+from surehold.storage.base import RecordQuery
 from surehold.storage.queueing import EntryQuery
 
 ROOT = Path(__file__).parents[3]
@@ -82,6 +85,41 @@ def test_queue_cancels(url: str, storage: SQLiteStorage) -> None:
     assert "ready, cancelled" in call("queue", "show", "default", "-s", url).out
     assert call("queue", "cancel", "gone", "-s", url).code == 4
     assert call("queue", "cancel", "-s", url).code == 2
+
+
+def test_many_runs_are_cancelled_and_requeued_by_queue_code_and_state(
+    url: str, storage: SQLiteStorage
+) -> None:
+    for number in range(3):
+        jobs.doubled.start([1], run_id=f"mail-{number}", storage=storage, queue="mail")
+    jobs.rests.start(1.0, run_id="rests", storage=storage, queue="mail", delay=3600)
+    jobs.doubled.start([1], run_id="other", storage=storage)
+    kill(storage, "mail-2")
+
+    def chosen(*words: str) -> set[str]:
+        return set(call("queue", *words, "-s", url, "--json").json()["runs"])
+
+    mail = ("--in", "mail", "--dry-run")
+    assert chosen("cancel", *mail) == {"mail-0", "mail-1", "rests"}
+    assert chosen("cancel", *mail, "--code", f"{JOBS}:doubled") == {"mail-0", "mail-1"}
+    assert chosen("cancel", *mail, "--code", f"{JOBS}:doubled@7") == set()
+    assert chosen("cancel", *mail, "--state", "waiting") == {"rests"}
+    assert chosen("requeue", *mail) == {"mail-2"}
+    assert "would be requeued: mail-2" in call("queue", "requeue", *mail, "-s", url).out
+    entry = storage.entry_of("mail-0")
+    assert entry is not None and not entry.cancelled
+    assert call("queue", "cancel", "--in", "mail", "-s", url).code == 6
+    assert chosen("cancel", "--in", "mail", "--yes") == {"mail-0", "mail-1", "rests"}
+    assert all(
+        (entry := storage.entry_of(run_id)) is not None and entry.cancelled
+        for run_id in ("mail-0", "mail-1", "rests")
+    )
+    other = storage.entry_of("other")
+    assert other is not None and not other.cancelled
+    assert chosen("requeue", "--in", "mail", "--yes") == {"mail-2"}
+    assert chosen("requeue", "--dead") == set()
+    for wrong in (("cancel", "a", "--in", "mail"), ("cancel", "--state", "tired")):
+        assert call("queue", *wrong, "-s", url).code == 2
 
 
 def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
@@ -175,7 +213,8 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
             assert page.read() == b"ok\n"
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
             metrics = page.read().decode()
-        assert 'surehold_worker_runs_total{outcome="completed"} 1' in metrics
+        labels = f'queue="mail",code="{JOBS}:doubled@1"'
+        assert f'surehold_worker_runs_total{{{labels},outcome="completed"}} 1' in metrics
         assert "surehold_worker_active 1" in metrics
         process.send_signal(signal.SIGTERM)
         rest = [one["event"] for one in events]
@@ -185,6 +224,42 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
     assert handle.status() == "interrupted"
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and entry.state == "ready"
+
+
+def test_libraries_log_in_the_lines_of_the_worker(url: str, storage: SQLiteStorage) -> None:
+    handle = jobs.chatty.start("hello", storage=storage)
+    done = call("worker", JOBS, "--until-idle", "-s", url)
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert len({line["worker"] for line in lines}) == 1
+    levels = {line["event"]: line["level"] for line in lines}
+    assert levels["run.start"] == "info"
+    logged = [line for line in lines if line["event"] == "log"]
+    assert [line["level"] for line in logged] == ["warning", "error"]
+    for line in logged:
+        assert (line["facts"]["run_id"], line["facts"]["attempt"]) == (handle.run_id, 1)
+    assert [line["facts"]["logger"] for line in logged] == ["library", "library"]
+    assert "ValueError: hello" in logged[1]["facts"]["traceback"]
+    assert done.err == ""
+
+
+def test_who_did_it_is_recorded(url: str, storage: SQLiteStorage) -> None:
+    me = {"SUREHOLD_USER": "ann@desk"}
+    run_id = jobs.doubled.start([3], storage=storage, delay=600).run_id
+    for words in (
+        ("queue", "requeue", run_id),
+        ("queue", "cancel", run_id),
+        ("tag", run_id, "odd"),
+        ("pin", run_id),
+        ("fork", run_id, "--as", "forked"),
+    ):
+        assert call(*words, "-s", url, environ=me).code == 0, words
+    with CheckpointManager(storage) as manager:
+        notes = [*manager.storage.headers(RecordQuery(run_id=run_id, notes=True))]
+        forked = [*manager.storage.headers(RecordQuery(run_id="forked", notes=True))]
+    told = {note.metadata.get("did", note.kind) for note in notes if "by" in note.metadata}
+    assert told >= {"queued", "cancel", "pinned step 0", "tagged step 0: #odd"}
+    assert {note.metadata["by"] for note in notes if "by" in note.metadata} == {"ann@desk"}
+    assert [note.metadata["by"] for note in forked if note.kind == "action"] == ["ann@desk"]
 
 
 @pytest.mark.parametrize(
@@ -217,3 +292,25 @@ def test_a_worker_that_may_not_wait_lets_go_of_its_runs(
         assert "run.let_go" in events
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and (entry.state, entry.failures) == ("ready", 0)
+
+
+def test_a_worker_waits_for_a_server_that_is_away(
+    url: str, storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.doubled.start([4], run_id="r", storage=storage)
+    opened, tries = Cli.open, []
+
+    def open_later(cli: Cli) -> CheckpointManager:
+        tries.append(1)
+        if len(tries) < 3:
+            raise StorageUnavailableError("the server is away")
+        return opened(cli)
+
+    monkeypatch.setattr(Cli, "open", open_later)
+    done = call("worker", JOBS, "--until-idle", "-s", url)
+    events = [json.loads(line)["event"] for line in done.out.splitlines()]
+    assert events[:3] == ["storage.error", "storage.error", "worker.start"]
+    assert "run.completed" in events
+    tries.clear()
+    done = call("worker", JOBS, "--until-idle", "--patience", "0", "-s", url)
+    assert (len(tries), done.code) == (1, 11) and "the server is away" in done.err

@@ -18,7 +18,7 @@ from tests.cli.conftest import Surehold, call
 
 import surehold
 from surehold import CheckpointManager, SQLiteStorage, State, StateManager
-from surehold.demo.graph import graph
+from surehold.demo.graph import OFFLINE, graph
 from surehold.engine.journal import Note
 from surehold.engine.leases import RunLease
 from surehold.errors import StorageFullError
@@ -428,8 +428,10 @@ def test_stats_counts_bytes_resumes_and_times(on: Surehold, database: Path) -> N
 
 
 def test_stats_tells_resumes_that_failed(on: Surehold, manager: CheckpointManager) -> None:
+    outage = OFFLINE.set(True)
     with pytest.raises(Exception, match="not reachable"):
         graph.over(StateManager(manager.storage)).resume_sync("report-tue")
+    OFFLINE.reset(outage)
     document = on("stats", "--json").json()
     failed = {one["cause"]: (one["tried"], one["failed"]) for one in document["resumes"]}
     assert failed == {"wait": (1, 0), "failure": (1, 1)}

@@ -161,7 +161,7 @@ def completed(*words: str, environ: dict[str, str] | None = None) -> list[str]:
 
 def test_commands_options_runs_and_tags_are_completed(database: Path) -> None:
     storage = {"SUREHOLD_STORAGE": f"sqlite:///{database}"}
-    assert completed("re") == ["resume", "reject", "repair", "repl"]
+    assert completed("re") == ["resume", "reject", "replay", "repair", "repl"]
     assert set(COMMANDS) <= set(completed(""))
     assert completed("forget", "--keep-l") == ["--keep-last"]
     assert completed("log", "report-w", environ=storage) == ["report-wed"]

@@ -369,3 +369,17 @@ def test_no_text_takes_more_than_time_in_proportion_to_its_length(piece: str) ->
 
     # Ten times the text: some ten times the time, where a backtracking pattern takes a hundred.
     assert seconds(200_000) < 40 * seconds(20_000) + 0.01
+
+
+def test_what_json_text_calls_a_secret_is_one() -> None:
+    """A tool's result is JSON text in the conversation of an agent."""
+    text = '{"user": "ann", "password": "hunter-2", "more": [{"db_password": "x"}, 1.50]}'
+    made, counts = redact([text], RULES)
+    assert made == [
+        '{"user":"ann","password":"[redacted:password]",'
+        '"more":[{"db_password":"[redacted:password]"},1.5]}'
+    ]
+    assert counts == {"password": 2}
+    assert redact(made, RULES) == (made, {})
+    for harmless in ('{"user": 1.50}', '{"password": ', "[" * 100_000 + '"a":', '["a": 1]'):
+        assert redact(harmless, RULES)[0] is harmless

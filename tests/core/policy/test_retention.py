@@ -506,7 +506,7 @@ def test_kinds_are_counted_by_themselves() -> None:
     plan = plan_prune(headers, Rules.by_kind_default(), NOW, released={("r", 5)})
     assert why(plan) == {
         10: "newest, kind routine: last 1/3",
-        9: "kind recovery: within 7d",
+        9: "kind recovery: last 1/100, kind recovery: hourly within 7d",
         8: "kind routine: last 2/3",
         7: "kind pre_operation: until released",
         6: "kind routine: last 3/3",

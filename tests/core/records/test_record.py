@@ -176,7 +176,7 @@ def test_a_digest_is_128_bits_of_sha_256() -> None:
 
 
 def test_statuses_and_kinds() -> None:
-    assert len({*STATUSES}) == len(STATUSES) == 9
+    assert len({*STATUSES}) == len(STATUSES) == 10
     assert [read_status(status) for status in STATUSES] == [*STATUSES]
     assert read_status("in_progress") == "running"
     assert read_status("error") == "failed"

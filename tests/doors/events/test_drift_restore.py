@@ -130,13 +130,13 @@ async def test_accounts_stay_true_when_a_person_goes_back_over_a_branch(tmp_path
     saved = await manager.list_checkpoints(first.run_id, kind="routine")
     before, given_up = [one for one in reversed(saved) if one.step in (2, 6)][:2]
     agent = build(script, manager, tools=[used.search], checkpoint_frequency=1, max_cycles=40)
-    again = await agent.run(checkpoint=before.checkpoint_id)
+    again = await agent.resume(first.run_id, checkpoint_id=before.checkpoint_id)
     assert (again.run_id, again.status) == (first.run_id, "completed")
     assert again.cycles_used == first.cycles_used and sum(script.asked.values()) == 12
     assert again.budget.model_calls == 12
     assert again.budget.spent_usd == pytest.approx(first.budget.spent_usd)
     # Where it had drifted, one recorded cycle is replayed, and two are new.
-    other = await agent.run(checkpoint=given_up.checkpoint_id)
+    other = await agent.resume(first.run_id, checkpoint_id=given_up.checkpoint_id)
     spent = spent_in(manager, first.run_id)
     assert (other.run_id, other.status) == (first.run_id, "completed")
     assert other.budget.model_calls == len(spent) == sum(script.asked.values()) == 14

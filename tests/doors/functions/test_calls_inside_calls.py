@@ -229,7 +229,7 @@ def test_a_step_that_must_not_be_repeated_keeps_the_process_while_it_waits(
 def test_an_event_reaches_a_step_that_must_not_be_repeated() -> None:
     storage, began = MemoryStorage(), threading.Event()
 
-    @step
+    @step(in_doubt="ask")
     def hear() -> str:
         began.set()
         return str(surehold.wait_for("go"))

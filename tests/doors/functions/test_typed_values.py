@@ -158,11 +158,15 @@ def test_a_step_result_that_does_not_fit_is_kept_and_refused_at_once() -> None:
 
 
 def test_a_class_that_a_replay_could_not_make_again_is_refused_at_once() -> None:
+    @dataclasses.dataclass
+    class Local:
+        name: str
+
     @workflow
     def unannotated():  # type: ignore[no-untyped-def]
-        return Page("a")
+        return Local("a")
 
-    with pytest.raises(EncodeError, match="Page") as caught:
+    with pytest.raises(EncodeError, match="Local") as caught:
         unannotated.run(run_id="r", storage=MemoryStorage())
     assert any("annotate what it returns" in note for note in caught.value.__notes__)
 
@@ -232,3 +236,12 @@ def test_an_iterator_or_a_function_cannot_be_stored() -> None:
         returns.run("iterator", run_id="a", storage=MemoryStorage())
     with pytest.raises(EncodeError, match="the function returns_nothing cannot be stored"):
         returns.run("function", run_id="b", storage=MemoryStorage())
+
+
+def test_a_misspelled_option_of_run_is_named() -> None:
+    @workflow(storage="memory://")
+    def job(pages: int) -> int:
+        return pages
+
+    with pytest.raises(UsageError, match="did you mean run_id"):
+        job.run(runid="r")  # type: ignore[call-arg]

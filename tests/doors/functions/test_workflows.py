@@ -117,7 +117,7 @@ def test_a_recorded_time_or_number_counts_as_no_call(db: str, calls: Calls) -> N
 
 
 def test_recorded_calls_are_not_made_again_after_a_crash(db: str, calls: Calls) -> None:
-    _, plan = working(calls, in_doubt="retry")
+    _, plan = working(calls)
     calls.kill_at = 3
     with pytest.raises(Killed):
         plan.run([1, 2, 3, 4], run_id="r", storage=db)
@@ -129,8 +129,8 @@ def test_recorded_calls_are_not_made_again_after_a_crash(db: str, calls: Calls) 
     assert calls.keys[2] == calls.keys[3] and len(set(calls.keys)) == 4
 
 
-def test_a_step_in_doubt_makes_the_run_wait(db: str, calls: Calls) -> None:
-    _, plan = working(calls)
+def test_a_step_that_asks_makes_the_run_wait(db: str, calls: Calls) -> None:
+    _, plan = working(calls, in_doubt="ask")
     calls.kill_at = 2
     with pytest.raises(Killed):
         plan.run([1, 2, 3], run_id="r", storage=db)
@@ -208,14 +208,14 @@ def test_retries_keep_one_key_and_mistakes_are_not_retried(db: str) -> None:
     assert len(keys) == 3 and len(set(keys)) == 1 and len(mistakes) == 1
 
 
-def test_a_step_that_takes_too_long_is_in_doubt(db: str) -> None:
+def test_a_step_that_takes_too_long_follows_its_policy(db: str) -> None:
     done = threading.Event()
 
-    @step(timeout=0.05)
+    @step(timeout=0.05, in_doubt="ask")
     def slow() -> None:
         done.wait(5)
 
-    @step(timeout=0.05, in_doubt="retry", retries=1, backoff=0)
+    @step(timeout=0.05, retries=1, backoff=0)
     def safe() -> None:
         done.wait(5)
 
@@ -815,3 +815,27 @@ def test_retention_keeps_the_calls_of_a_run_that_waits(tmp_path: Path, calls: Ca
         answer("r", "go", None, storage=manager)
         assert long.resume("r", storage=manager).completed
     assert calls.made == [*range(20)]
+
+
+def test_a_call_that_was_taken_from_the_end_of_the_code_is_noticed() -> None:
+    storage, calls = surehold.MemoryStorage(), ["a", "b", "c"]
+
+    @step
+    def act(name: str) -> str:
+        return name
+
+    @workflow(name="shrinks")
+    def shrinks() -> None:
+        for name in calls:
+            act(name)
+        if len(calls) == 3:
+            raise ConnectionError("no network")
+
+    with pytest.raises(ConnectionError):
+        shrinks.run(run_id="r", storage=storage)
+    calls.pop()
+    with pytest.raises(ShapeError, match=r"call 3 .* is recorded as .act., and the code now ends"):
+        shrinks.run(run_id="r", storage=storage)
+    calls.append("c")
+    calls.append("d")
+    assert shrinks.run(run_id="r", storage=storage).status == "completed"

@@ -148,7 +148,7 @@ async def test_another_process_gives_the_recorded_events_after_a_number() -> Non
     later = [event async for event in surehold.events("r", since=seen.seq, storage=storage)]
     assert later == [event for event in told if event.seq > seen.seq]
     assert [event.type for event in later if event.type.startswith("run.")] == [
-        *("run.waiting", "run.asked"),
+        *("run.asked", "run.waiting"),  # what a run waits for is told before the run waits
     ]
     assert [*surehold.events("r", since=told[-1].seq, storage=storage)] == []
     with pytest.raises(NotFoundError):

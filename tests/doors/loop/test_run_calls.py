@@ -77,20 +77,31 @@ def test_a_recorded_call_is_returned_and_not_made_again(db: str, bank: Bank, kil
     assert bank.calls == [1, 2] and len(set(bank.keys)) == 2
 
 
-def test_a_call_in_doubt_is_asked_about(db: str, bank: Bank, kill: killed) -> None:
+def test_a_call_that_was_in_flight_is_made_again(db: str, bank: Bank, kill: killed) -> None:
     bank.kills = True
     with kill, surehold.run("r", storage=db) as run:
         run.call(bank.charge, 1)
     bank.kills = False
+    assert pending(storage=db) == []
+    with surehold.run("r", storage=db) as run:
+        assert run.call(bank.charge, 1) == "receipt 1"
+    assert bank.calls == [1, 1] and len(set(bank.keys)) == 1
+
+
+def test_an_effect_in_doubt_is_asked_about(db: str, bank: Bank, kill: killed) -> None:
+    bank.kills = True
+    with kill, surehold.run("r", storage=db) as run:
+        run.effect("charge", bank.charge, 1)
+    bank.kills = False
     with pytest.raises(Interrupted), surehold.run("r", storage=db) as run:
-        run.call(bank.charge, 1)
+        run.effect("charge", bank.charge, 1)
     assert run.status == "waiting"
     (one,) = pending(storage=db)
     assert (one.run_id, one.id, one.kind, one.key) == ("r", "charge@1", "effect", bank.keys[0])
     answer("r", one.id, "receipt by phone", storage=db)
     assert pending(storage=db) == []
     with surehold.run("r", storage=db) as run:
-        assert run.call(bank.charge, 1) == "receipt by phone"
+        assert run.effect("charge", bank.charge, 1) == "receipt by phone"
     assert bank.calls == [1]
 
 
@@ -320,15 +331,6 @@ def test_a_loop_may_get_more_items(db: str, kill: killed) -> None:
         assert [*run.each([0, 1, 2, 3])] == [1, 2, 3]
 
 
-def test_a_completed_run_pays_for_no_further_item(db: str) -> None:
-    paid: list[str] = []
-    for pages in (["a", "b"], ["a", "b", "c"]):
-        with surehold.run("r", storage=db) as run:
-            for page in run.each(pages):
-                run.call(paid.append, page)
-    assert (run.completed, paid) == (True, ["a", "b"])
-
-
 async def test_async_loops_resume_too(db: str, bank: Bank, kill: killed) -> None:
     async def orders() -> AsyncIterator[int]:
         for number in range(4):
@@ -393,7 +395,7 @@ def test_a_fork_continues_the_loop_with_effects_of_its_own(db: str, bank: Bank) 
     assert bank.calls == [0, 1, 1, 2] and len(set(bank.keys)) == 4
 
 
-def test_a_call_that_cannot_be_recorded_is_not_made(
+def test_an_effect_that_cannot_be_recorded_is_not_made(
     db: str, bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with CheckpointManager(db, on_save_failure="warn") as manager:
@@ -405,7 +407,7 @@ def test_a_call_that_cannot_be_recorded_is_not_made(
                 raise StorageError("no room")
 
             monkeypatch.setattr(manager.storage, "append", full)
-            run.call(bank.charge, 1)
+            run.effect("charge", bank.charge, 1)
     assert bank.calls == []
 
 

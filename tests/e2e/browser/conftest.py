@@ -87,4 +87,4 @@ def open_page(base: str, browser: Browser, cookies: list[Any]) -> Iterator[Open]
     yield open
     for context in contexts:
         context.close()
-    assert [one for one in errors if "404" not in one] == []
+    assert [one for one in errors if "a status of 4" not in one] == []

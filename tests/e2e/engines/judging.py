@@ -130,7 +130,7 @@ def _recorded(storage: Storage, run_id: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for header in headers:
         if header.kind == "effect":
-            found.setdefault(header.step + 1, header.epoch)
+            found.setdefault(header.step, header.epoch)
     assert sorted(found) == list(range(1, STEPS + 1)), f"{run_id}: records of {sorted(found)}"
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -23,7 +24,6 @@ import surehold
 from surehold import (
     AgentState,
     AsyncCheckpointManager,
-    AsyncGroup,
     CheckpointManager,
     Fleet,
     Group,
@@ -370,32 +370,20 @@ def test_a_group_is_rewound_as_a_whole(manager: CheckpointManager) -> None:
     assert all(manager.verify())
 
 
-async def test_a_group_can_be_awaited(tmp_path: Path) -> None:
+async def test_a_group_on_an_async_manager_is_called_in_threads(tmp_path: Path) -> None:
     async with AsyncCheckpointManager(f"sqlite:///{tmp_path}/runs.db", encryption_key=KEY) as there:
         for run_id in ("a", "b"):
             await there.save_checkpoint(State.new({"n": 1}, run_id=run_id).at(step=1))
-        async with AsyncGroup("crew", ["a", "b"], storage=there) as crew:
-            first = await crew.checkpoint()
+        with Group("crew", ["a", "b"], storage=there) as crew:
+            first = await asyncio.to_thread(crew.checkpoint)
             state = await there.resume_from_latest("a")
-            await crew.checkpoint([state.set("n", 2).at(step=2)])
-            assert steps(await crew.restore()) == {"a": 2, "b": 1}
-            await crew.rewind(first.id)
-            assert [one.status for one in await crew.status()] == ["current", "current"]
-            await crew.pin(first.id)
-            assert len(await crew.prune(keep=1)) == 1
-            await crew.unpin(first.id)
-            other = await crew.fork("try")
-            assert steps(await other.restore()) == {"a-try": 1, "b-try": 1}
-            await crew.export(tmp_path / "crew.zip")
-            await crew.delete(first.id)
-            assert [one.number for one in await crew.checkpoints()] == [3]
-            assert await crew.latest() is not None
+            await asyncio.to_thread(crew.checkpoint, [state.set("n", 2).at(step=2)])
+            assert steps(await asyncio.to_thread(crew.restore)) == {"a": 2, "b": 1}
+            await asyncio.to_thread(crew.rewind, first.id)
+            assert [one.status for one in crew.status()] == ["current", "current"]
+            other = await asyncio.to_thread(crew.fork, "try")
+            assert steps(await asyncio.to_thread(other.restore)) == {"a-try": 1, "b-try": 1}
         assert (await there.resume_from_latest("a"))["n"] == 1
-
-
-def test_the_awaited_group_has_every_method_of_the_other() -> None:
-    wanted = {name for name in vars(Group) if not name.startswith("_")}
-    assert {name for name in vars(AsyncGroup) if not name.startswith("_")} == wanted
 
 
 async def test_agents_their_sub_agents_and_fleets_are_members(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_keys_that_are_evicted(
     is_reported(valkey_address)
     is_not_begun_anew(valkey_address)
     is_noticed_by_name(valkey_address, caplog)
-    can_be_given_up(valkey_address, found=4 if parts == ["head"] else 0)
+    can_be_given_up(valkey_address, found=5 if parts == ["head"] else 0)
 
 
 def test_objects_that_expire(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_a_row_of_sqlite_that_has_records_cannot_be_deleted(tmp_path: Path) -> N
     db.execute("DROP TRIGGER runs_with_records; DELETE FROM runs WHERE run_id = 'lost'")
     db.close()
     is_reported(address)
-    can_be_given_up(address, found=4)
+    can_be_given_up(address, found=5)
 
 
 def test_records_of_sqlite_that_are_deleted(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_row_of_postgres_that_has_records_cannot_be_deleted() -> None:
         db.execute(f"ALTER TABLE {schema}.runs DISABLE TRIGGER keep_runs")
         db.execute(gone)
         is_reported(address)
-        can_be_given_up(address, found=4)
+        can_be_given_up(address, found=5)
         records = f"(SELECT ordinal FROM {schema}.runs WHERE run_id = 'lost')"
         db.execute(f"DELETE FROM {schema}.records WHERE run = {records}")
         is_reported(address)

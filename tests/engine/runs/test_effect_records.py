@@ -6,12 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.builders.graphs import line
 
+import surehold
 from surehold import (
     CheckpointManager,
     ParallelNode,
@@ -357,7 +359,7 @@ async def test_a_question_is_approved_or_rejected_by_its_run_alone(db: str) -> N
                 await graph.execute(State.new({}, run_id=run_id))
             say(run_id, storage=db)
             assert (await graph.resume(run_id))["said"] is said
-        with pytest.raises(NotFoundError, match="asks no question"):
+        with pytest.raises(NotFoundError, match="waits for no answer"):
             approve("a", storage=db)
 
 
@@ -383,3 +385,25 @@ async def test_a_completed_run_that_was_not_deleted_is_deleted_under_its_lease(d
         with pytest.raises(NotFoundError):
             await graph.resume("r")
     storage.close()
+
+
+def test_the_question_about_an_effect_names_its_arguments_without_secrets(db: str) -> None:
+    """Two payments in flight can be told apart."""
+
+    class Client:
+        def __repr__(self) -> str:
+            raise AssertionError("the repr of an object may hold its secrets")
+
+    key = "sk-ant-api03-" + "q" * 30
+
+    def pay(client: Client, invoice: int, api_key: str, note: str, lines: list[str]) -> None:
+        raise Crash
+
+    for number in (2, 3):
+        with suppress(Crash), surehold.run(f"r{number}", storage=db) as run:
+            run.effect("pay", pay, Client(), number, "hunter2", f"by {key}", lines=["x" * 500] * 99)
+    shown = {one.run_id: one.inputs for one in surehold.pending(storage=db)}
+    assert shown["r2"].startswith("client=<Client>, invoice=2, api_key='[redacted:api_key]'")
+    assert "invoice=3" in shown["r3"]
+    assert all(len(text) <= 300 for text in shown.values())
+    assert all("hunter2" not in text and "q" * 9 not in text for text in shown.values())

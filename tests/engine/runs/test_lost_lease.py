@@ -74,13 +74,13 @@ async def test_code_that_waits_is_stopped_when_the_lease_is_lost(
 
 def loop(storage: MemoryStorage, made: list[int]) -> None:
     with surehold.run("r", storage=storage, lease_seconds=LEASE) as run:
-        run.call(made.append, 1)
+        run.effect("make", made.append, 1)
         steal(storage)
-        run.call(made.append, 2)
+        run.effect("make", made.append, 2)
 
 
 def function(storage: MemoryStorage, made: list[int]) -> None:
-    @step
+    @step(in_doubt="ask")
     def make(number: int) -> None:
         made.append(number)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
+from threading import Barrier
 from uuid import uuid4
 
 import psycopg
@@ -22,6 +23,7 @@ from tests.servers import Postgres, postgres
 
 import surehold
 from surehold import CheckpointManager, State, errors
+from surehold.executors import Worker, served_by
 from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.postgres import PostgresStorage
 from surehold.storage.postgres.schema import VERSION
@@ -330,6 +332,80 @@ def test_a_listing_leaves_out_what_is_damaged_in_another_run(
             list(storage.runs(query))
 
 
+def back_to_5(db: psycopg.Connection, schema: str) -> None:
+    """Make the tables of *schema* those of format 5."""
+    db.execute(f"DROP TABLE {schema}.tallies")
+    db.execute(f"DROP FUNCTION {schema}.count_run_v1, {schema}.tallies_v1 CASCADE")
+    db.execute(f"DROP INDEX {schema}.runs_loose, {schema}.runs_dead")
+    db.execute(f"UPDATE {schema}.version SET number = 5")
+
+
+def test_a_schema_is_upgraded_while_others_write_and_a_transaction_is_long(
+    server: Postgres, schema: str
+) -> None:
+    before = PostgresStorage(server.url, schema=schema)
+    with psycopg.connect(server.url, autocommit=True) as db:
+        back_to_5(db, schema)
+    done, pauses = threading.Event(), list[float]()
+
+    def write(number: int) -> int:
+        saved = 0
+        while not done.is_set():
+            began = time.monotonic()
+            with surehold.run(f"run-{number}-{saved}", storage=before) as run:
+                run.checkpoint(saved=saved)
+            pauses.append(time.monotonic() - began)
+            saved += 1
+        return saved
+
+    with ThreadPoolExecutor(4) as pool, psycopg.connect(server.url) as long:
+        writers = [pool.submit(write, number) for number in range(3)]
+        try:
+            long.execute(f"UPDATE {schema}.runs SET seq = seq WHERE false")
+            upgraded = pool.submit(lambda: PostgresStorage(server.url, schema=schema))
+            time.sleep(1.5)
+            assert not upgraded.done()  # it waits for the long transaction, and no writer does
+            long.rollback()
+            after = upgraded.result(60)
+        finally:
+            done.set()
+        saved = sum(writer.result(60) for writer in writers)
+    with before, after:
+        assert max(pauses) < 1.5
+        assert saved > 10
+        counts = after.count_runs(now=time.time(), most=10).counts
+        assert counts == {("completed", ""): saved}
+        assert after.check_medium(repair=False) == []
+
+
+def test_counts_that_are_wrong_are_found_and_repaired(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    JournalWriter("run").save(storage)
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"INSERT INTO {schema}.tallies VALUES ('completed', NULL, NULL, 7)")
+    assert storage.check_medium(repair=True) == ["the counts of runs are wrong"]
+    assert storage.check_medium(repair=False) == []
+    counts = storage.count_runs(now=time.time(), most=10).counts
+    assert sum(counts.values()) == 1
+
+
+def test_many_changes_of_runs_leave_few_rows_of_counts(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    with psycopg.connect(server.url, autocommit=True) as db:
+        JournalWriter("run").save(storage)
+        db.execute(
+            f"DO $$ BEGIN FOR n IN 1..6000 LOOP UPDATE {schema}.runs"
+            " SET status = convert_to('s' || n % 3, 'UTF8'); END LOOP; END $$"
+        )
+        rows = db.execute(f"SELECT count(*) FROM {schema}.tallies").fetchone()
+    assert rows is not None
+    assert rows[0] < 6000
+    counts = storage.count_runs(now=time.time(), most=10).counts
+    assert counts == {("s0", ""): 1}
+
+
 def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
     server: Postgres, schema: str
 ) -> None:
@@ -339,6 +415,7 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
     with psycopg.connect(server.url, autocommit=True) as db:
         added = "token queue target queue_state priority queue_key rank due failures reason"
         columns = ", ".join(f"DROP COLUMN {name}" for name in f"{added} woken cancelled".split())
+        back_to_5(db, schema)
         db.execute(f"ALTER TABLE {schema}.runs {columns}")
         db.execute(f"DROP TABLE {schema}.watchers, {schema}.queues, {schema}.workers")
         db.execute(f"UPDATE {schema}.version SET number = 1")
@@ -595,3 +672,22 @@ def test_credentials_are_never_shown(server: Postgres, schema: str) -> None:
     while seen is not None:  # the driver's own error keeps the settings of the connection
         assert "hunter2" not in f"{seen!r} {seen} {vars(seen)}"
         seen = seen.__cause__ or seen.__context__
+
+
+def test_a_worker_gets_connections_for_its_threads_unless_a_number_is_given(
+    server: Postgres, schema: str
+) -> None:
+    with PostgresStorage(server.url, schema=schema) as storage:
+        assert list(storage.runs(RunQuery())) == []  # the pool is open
+        Worker(storage, served_by(["tests.executors.jobs"]), concurrency=12)
+        meeting = Barrier(13, timeout=120)
+
+        def meet(db: psycopg.Connection) -> None:
+            db.execute("SELECT 1")
+            meeting.wait()
+
+        with ThreadPoolExecutor(13) as threads:
+            list(threads.map(lambda _: storage._db.run(meet), range(13)))
+    with PostgresStorage(server.url, schema=schema, pool=2) as storage:
+        storage.fit(12)
+        assert storage._db._size == 2

@@ -21,6 +21,7 @@ from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Redis, redis_program, valkey, valkey_program
 
 from surehold import CheckpointManager, State, errors
+from surehold.executors import Worker, served_by
 from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.redis import RedisStorage, scripts
 from surehold.storage.redis.acknowledgements import Acknowledgements
@@ -674,3 +675,19 @@ def test_a_storage_survives_a_fork(storage: RedisStorage) -> None:
 
 def _save_in_child(storage: RedisStorage) -> None:
     JournalWriter.after(storage, "run").save(storage)
+
+
+def test_a_worker_gets_connections_for_its_threads_unless_a_number_is_given(
+    server: Redis, prefix: str
+) -> None:
+    with RedisStorage(server.url, prefix=prefix) as storage:
+        assert list(storage.runs(RunQuery())) == []
+        Worker(storage, served_by(["tests.executors.jobs"]), concurrency=12)
+        pool = storage._db._pool
+        taken = [pool.get_connection() for _ in range(13)]
+        for one in taken:
+            pool.release(one)
+        assert list(storage.runs(RunQuery())) == []
+    with RedisStorage(server.url, prefix=prefix, pool=2) as storage:
+        storage.fit(12)
+        assert storage._db._pool.max_connections == 2

@@ -522,6 +522,44 @@ def test_a_storage_that_hangs_is_given_up(tmp_path: Path) -> None:
     storage.close()
 
 
+class Server(MemoryStorage):
+    """A server that is patient by itself before a call fails while it is down."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._time = clock
+        self.down = False
+        self.asked = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        asks = ("append", "read", "headers", "find", "runs", "head_and_newest", "change_lease")
+        if name in (*asks, "lease_of") and self.down:
+            self.asked += 1
+            self._time.now += 2
+            raise StorageUnavailableError("the server did not answer within 2 s")
+        return super().__getattribute__(name)
+
+
+def test_a_failover_takes_the_patience_of_one_call() -> None:
+    clock = Clock()
+    server = Server(clock)
+    storage = ResilientStorage(server, MemoryStorage(), clock=clock)
+    writer = JournalWriter()
+    lease = storage.take_lease("run", ANNA, now=0, ttl=30)
+    assert storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+    server.down = True
+    for _ in range(3):
+        assert storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+    assert (server.asked, clock.now) == (1, 1_002.0), "it is asked once, and then left alone"
+    assert seqs(storage.storages[1]) == [1, 2, 3, 4]
+    clock.now += 5
+    assert storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+    assert server.asked == 2, "it is asked again after the pause, once"
+    server.down = False
+    clock.now += 60
+    assert seqs(storage) == seqs(server) == [1, 2, 3, 4, 5]
+
+
 def test_a_breaker_opens_probes_once_and_closes() -> None:
     clock = Clock()
     breaker = Breaker(BreakerRules(failures=2, pause=5, longest_pause=15), clock=clock)
@@ -656,42 +694,83 @@ def test_damage_that_no_copy_can_make_good_is_an_error_and_can_be_repaired(setup
 # Leases
 
 
-def test_a_lease_is_the_primarys_and_none_is_given_while_it_is_away(setup: Setup) -> None:
-    storage = setup.storage
-    lease = storage.take_lease("run", ANNA, now=0, ttl=30)
+def test_a_copy_gives_the_lease_while_the_primary_is_away_unless_another_holds_it(
+    setup: Setup,
+) -> None:
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    other = setup.reopened_beside()
     with setup.one.away():
-        with pytest.raises(StorageUnavailableError):
-            storage.take_lease("run", BERT, now=100, ttl=30)
-        with pytest.raises(StorageError):
-            storage.renew_lease(lease, now=1, ttl=30)
-        assert setup.storage.storages[1].lease_of("run") is None  # type: ignore[attr-defined]
+        with pytest.raises(LeaseHeldError) as held:
+            other.take_lease("run", BERT, now=29, ttl=30)
+        assert held.value.owner == ANNA
+        assert setup.storage.renew_lease(lease, now=25, ttl=30).expires_at == 55
+        with pytest.raises(LeaseHeldError):
+            other.take_lease("run", BERT, now=54, ttl=30)
+        taken = other.take_lease("run", BERT, now=56, ttl=30)
+        assert taken.epoch == lease.epoch + 1
+        with pytest.raises(ConflictError, match="lost"):
+            setup.storage.renew_lease(lease, now=57, ttl=30)
+        assert setup.storage.lease_of("run") == taken
+
+
+def test_a_lease_that_a_copy_gave_counts_when_the_primary_is_back(setup: Setup) -> None:
+    before = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    with setup.one.away():
+        taken = setup.storage.take_lease("run", BERT, now=31, ttl=30)
     setup.wait()
-    with pytest.raises(LeaseHeldError):
-        storage.take_lease("run", BERT, now=1, ttl=30)
-    assert storage.take_lease("run", BERT, now=31, ttl=30).epoch == lease.epoch + 1
+    primary = setup.storage.storages[0]
+    assert primary.lease_of("run") == before  # type: ignore[attr-defined]
+    with pytest.raises(LeaseHeldError) as held:
+        setup.storage.take_lease("run", ANNA, now=32, ttl=30)
+    assert held.value.owner == BERT
+    with pytest.raises(ConflictError):
+        setup.storage.renew_lease(before, now=32, ttl=30)
+    renewed = setup.storage.renew_lease(taken, now=33, ttl=30)
+    assert primary.lease_of("run") == renewed  # type: ignore[attr-defined]
+    assert setup.storage.take_lease("run", ANNA, now=64, ttl=30).epoch == taken.epoch + 1
 
 
-def test_who_holds_a_lease_saves_to_a_fallback_until_it_runs_out(setup: Setup) -> None:
+def test_a_copy_that_missed_a_release_is_no_obstacle(setup: Setup) -> None:
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    with setup.two.away():
+        setup.storage.release_lease(lease)
+    setup.wait()
+    assert setup.storage.take_lease("run", BERT, now=1, ttl=30).epoch == lease.epoch + 1
+
+
+def test_a_process_that_could_not_release_its_lease_takes_it_again_at_once(setup: Setup) -> None:
+    lease = setup.storage.take_lease("run", this_process(), now=1_000, ttl=30)
+    with setup.one.away():
+        setup.storage.release_lease(lease)
+    setup.wait()
+    again = setup.storage.take_lease("run", this_process(), now=1_001, ttl=30)
+    assert again.epoch == lease.epoch + 1
+
+
+def test_who_holds_a_lease_saves_to_a_fallback_however_long_the_primary_is_away(
+    setup: Setup,
+) -> None:
     writer = JournalWriter()
     lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
     assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
     with setup.one.away():
-        setup.clock.now += 15
-        assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
-        setup.clock.now += 10
-        with pytest.raises(StorageUnavailableError, match="lease"):
-            setup.storage.append([writer.batch(1, epoch=lease.epoch)])
+        for now in (1, 31, 1_800, 7_200):
+            setup.clock.now = 1_000.0 + now
+            lease = setup.storage.renew_lease(lease, now=now, ttl=30)
+            assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
     setup.wait()
-    assert seqs(setup.storage) == [1, 2]
+    assert seqs(setup.storage) == seqs(setup.storage.storages[0]) == [1, 2, 3, 4, 5]
 
 
-def test_a_lease_that_another_process_took_saves_nothing_to_a_fallback(setup: Setup) -> None:
+def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fallback(setup: Setup) -> None:
     writer = JournalWriter()
     lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
-    setup.storage.append([writer.batch(1, epoch=lease.epoch)])
-    other = setup.reopened_beside()
-    with setup.one.away(), pytest.raises(StorageUnavailableError, match="lease"):
-        other.append([writer.batch(1, epoch=lease.epoch)])
+    assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+    setup.reopened_beside().take_lease("run", BERT, now=31, ttl=30)
+    with setup.one.away():
+        (refused,) = setup.storage.append([writer.batch(1, epoch=lease.epoch)])
+        assert isinstance(refused, ConflictError)
+        assert seqs(setup.storage) == [1]
 
 
 def test_who_takes_over_goes_on_from_what_the_last_holder_saved_to_a_fallback(
@@ -1029,12 +1108,9 @@ def test_a_holder_that_was_paused_past_its_lease_saves_nowhere(
             child.stdin.write("\n")
             child.stdin.flush()
             child.send_signal(signal.SIGCONT)
-            told = child.stdout.readline()
+            assert child.stdout.readline() == "False\n"
             if primary == "away":
-                assert told == "StorageUnavailableError\n"
                 one.come_back()
-            else:
-                assert told == "False\n"
             assert [seqs(one) for one in storage.storages] == [[1], [1]]
             writer = JournalWriter.after(storage, "run")
             assert storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
@@ -1112,6 +1188,54 @@ def test_a_repair_looks_at_every_storage(setup: Setup) -> None:
     assert "fallback 1" in str(manager.repair())
     assert manager.repair().clean
     setup.storage.compact()
+
+
+@pytest.mark.parametrize("when", ["while it is open", "before it is opened"])
+def test_runs_are_verified_and_repaired_while_the_primary_is_no_database(
+    tmp_path: Path, when: str
+) -> None:
+    path, address = (
+        tmp_path / "runs.db",
+        f"resilient:sqlite:///{tmp_path}/runs.db|file:{tmp_path}/c",
+    )
+    storage = open_storage(address)
+    manager = CheckpointManager(storage)
+    for step in (1, 2):
+        manager.save_checkpoint(State.new({"n": step}, run_id="run", name="job").at(step=step))
+    if when == "before it is opened":
+        storage.close()
+    for name in ("runs.db-wal", "runs.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    path.write_bytes(b"this is no database" * 1000)
+    if when == "before it is opened":
+        storage = open_storage(address)
+        manager = CheckpointManager(storage)
+    assert [verdict.records for verdict in manager.verify()] == [2]
+    assert all(manager.verify())
+    for dry_run in (True, False):
+        (told,) = manager.repair(dry_run=dry_run).medium
+        assert told.startswith("primary")
+        assert "moved away" in told
+    assert manager.repair("run").clean
+    assert manager.resume_from_latest("job")["n"] == 2
+    assert path.read_bytes().startswith(b"this is no database"), "it may be somebody's file"
+    storage.close()
+    path.unlink()
+    with open_storage(address) as again:
+        assert CheckpointManager(again).repair().clean
+        assert isinstance(again, ResilientStorage)
+        assert seqs(again.storages[0]) == [1, 2]
+
+
+def test_no_run_is_called_lost_while_a_storage_fails(setup: Setup) -> None:
+    JournalWriter().save(setup.storage)
+    (file,) = setup.two.real.glob("_/*.jsonl")
+    file.unlink()
+    assert setup.storage.storages[1].lost_runs() == ["run"]  # type: ignore[attr-defined]
+    with setup.one.away():
+        assert setup.storage.lost_runs() == []
+    with setup.one.away(), setup.two.away(), pytest.raises(StorageError):
+        setup.storage.known_runs()
 
 
 def test_what_is_saved_while_a_copy_is_made_is_not_hidden_in_it() -> None:

@@ -781,6 +781,30 @@ class TestErrors:
             writer.save(storage)
         storage.close()
 
+    def test_a_symbolic_link_leads_to_the_database_and_its_log(self, path: Path) -> None:
+        link = path.with_name("link.db")
+        link.symlink_to(path.name)
+        with SQLiteStorage(path) as storage, SQLiteStorage(link) as linked:
+            JournalWriter().save(linked)
+            assert len(list(storage.read("run"))) == 1
+            assert not Path(f"{link}-wal").exists()
+        link.unlink()
+        link.symlink_to("circle.db")
+        path.with_name("circle.db").symlink_to(link.name)
+        with pytest.raises(StorageError, match="link"):
+            SQLiteStorage(link)
+
+    def test_a_file_with_two_names_is_refused_under_both(self, path: Path) -> None:
+        """Each name would have a log of its own, and one would lose what the other saves."""
+        SQLiteStorage(path).close()
+        other = path.with_name("other.db")
+        other.hardlink_to(path)
+        for name in (path, other):
+            with pytest.raises(StorageError, match=f"{name.name} is one of 2 names of a file"):
+                SQLiteStorage(name)
+        other.unlink()
+        SQLiteStorage(path).close()
+
     def test_an_interrupt_in_a_transaction_leaves_none_behind(self, storage: SQLiteStorage) -> None:
         with storage._pool.maintaining() as db:
             db.execute("BEGIN IMMEDIATE")

@@ -24,13 +24,13 @@ from surehold.agents.agent.children import (
 )
 from surehold.agents.agent.config import AgentConfig, AgentOptions
 from surehold.agents.agent.cycle import Cycles
-from surehold.agents.agent.graph import Start, build_graph, find_start, known_start
+from surehold.agents.agent.graph import Start, build_graph, done_since, find_start, known_start
 from surehold.agents.agent.result import AgentResult, result_of, resume_line
-from surehold.agents.agent.state_mapping import copied, first_values, restored
+from surehold.agents.agent.state_mapping import GivenFields, copied, first_values, restored
 from surehold.agents.models import Model, open_model
 from surehold.agents.tools import Tool, ToolLike, read_signature, read_tool
 from surehold.core.closing import AsyncClosing
-from surehold.core.records import check_run_id
+from surehold.core.records import Header, check_run_id
 from surehold.core.state import AgentState, State
 from surehold.doors.checks import check_listener, check_task
 from surehold.doors.events import Event, Listener, Observer, resolve_observers, streamed
@@ -137,6 +137,7 @@ class Agent(AsyncClosing):
         self.on_text = on_text
         self.observer = observer
         self._state = AgentState(agent_id=self.agent_id)
+        self._given = GivenFields()
         self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
         self.forwarded: ForwardedAnswers = {}
@@ -169,8 +170,9 @@ class Agent(AsyncClosing):
         run of the same task continues; without a *task*, the newest unfinished one. Another task
         begins a new run. Inside a run that is recorded it is the run that this call began, on every
         replay. With *run_id* that run is begun or, if the storage holds it, continued; a completed
-        one returns its stored result. With *checkpoint* its run continues from there,
-        and another text is added to the conversation.
+        one returns its stored result. With *checkpoint*, the newest of its run, that run continues;
+        from an earlier one, a fork of it does, which replays nothing that was recorded after it.
+        Another text is added to the conversation.
         *answer* answers the one question that the run, or an agent inside it, waits for;
         *answers* several, by the ids that the result gives them. *on_event* is called with every
         event, see `stream`.
@@ -185,6 +187,7 @@ class Agent(AsyncClosing):
         answer: Any,
         answers: Mapping[str, Any],
         on_event: Callable[[Event], None] | None,
+        back_to: str | None = None,
         *,
         known: bool = False,
     ) -> AgentResult:
@@ -200,6 +203,7 @@ class Agent(AsyncClosing):
             here = RunHere(self.agent_id, task)
             run_id = here.run_id
         start = await self._start(task, checkpoint, run_id, known=known)
+        start.back_to = back_to
         self.forwarded = {}
         if answer is not NOTHING or answers:
             if not start.known:
@@ -228,13 +232,18 @@ class Agent(AsyncClosing):
         self,
         run_id: str,
         *,
+        checkpoint_id: str | None = None,
         answer: Any = NOTHING,
         answers: Mapping[str, Any] | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> AgentResult:
-        """Continue a run that the storage holds; a completed one returns its result."""
+        """Continue a run that the storage holds; a completed one returns its result.
+
+        With *checkpoint_id* the run goes back to that checkpoint and keeps its recorded effects.
+        """
         check_run_id(run_id)
-        return await self._work("", run_id, None, answer, answers or {}, on_event, known=True)
+        back = checkpoint_id
+        return await self._work("", run_id, None, answer, answers or {}, on_event, back, known=True)
 
     stream = streamed(run)
     """`run`, as the events that happen: ``async for event in agent.stream(task)``.
@@ -263,7 +272,8 @@ class Agent(AsyncClosing):
         cycles = Cycles(self, model, "", False)
         graph = build_graph(self, cycles, self.state_manager, self.agent_id)
         run_id = options.id_for(self.agent_id)
-        state = State.new(first_values(task, model.name), run_id=run_id, name=self.agent_id)
+        values = first_values(task, model.name, self._given.in_new_run(self._state, run_id))
+        state = State.new(values, run_id=run_id, name=self.agent_id)
         return graph.submit(state, options, inputs=("conversation_history",))
 
     async def _open_manager(self) -> None:
@@ -364,21 +374,28 @@ class Agent(AsyncClosing):
             logger.warning(
                 "resuming a run of the default agent_id %r: give each agent its own", DEFAULT_ID
             )
-        if start.checkpoint_id is not None and not start.newest and task not in ("", start.task):
-            # What the run did after that checkpoint must not be replayed to another text.
-            assert self.state_manager is not None
-            await asyncio.to_thread(check_not_held, self.state_manager.reader, start.run_id)
-            fork = await self.state_manager.fork_from_checkpoint(start.checkpoint_id)
-            logger.warning(
-                "run %s has come further than checkpoint %s: run %s, a fork of it, takes the new"
-                " text",
-                start.run_id,
-                start.checkpoint_id,
-                fork.run_id,
-            )
-            start.run_id, start.checkpoint_id = str(fork.run_id), None
+        if start.earlier is not None:
+            start.run_id = await self._forked(start.earlier)
         start.task = task
         return start
+
+    async def _forked(self, header: Header) -> str:
+        """Fork a checkpoint; nothing recorded after it is replayed. Return the run id."""
+        manager = self.state_manager
+        assert manager is not None
+        await asyncio.to_thread(check_not_held, manager.reader, header.run_id)
+        done = await asyncio.to_thread(done_since, manager.reader, header)
+        fork = await manager.fork_from_checkpoint(header.id)
+        repeats = f"; effects recorded since then may be repeated: {', '.join(done)}"
+        logger.warning(
+            "run %s has come further than checkpoint %s: run %s, a fork of it, continues from"
+            " there%s",
+            header.run_id,
+            header.id,
+            fork.run_id,
+            repeats if done else "",
+        )
+        return str(fork.run_id)
 
     def _resumes(self) -> bool:
         """Return whether `run` continues what the storage holds of the task."""
@@ -399,7 +416,7 @@ class Agent(AsyncClosing):
         if model is None:
             model = await asyncio.to_thread(self._open_model)  # one in this process takes a while
         self._running, self._resumed, self._saved = True, False, Spent()
-        self.state = AgentState(agent_id=self.agent_id, run_id=start.run_id)
+        self.state = self._given.in_new_run(self._state, start.run_id)
         try:
             async with AsyncExitStack() as stack:
                 if isinstance(model, AbstractAsyncContextManager):
@@ -412,6 +429,7 @@ class Agent(AsyncClosing):
                 return result
         finally:
             self._running = False
+            self._given.after_run(self._state)
 
     async def _executed(
         self, start: Start, manager: AsyncCheckpointManager | None, model: Model
@@ -428,14 +446,14 @@ class Agent(AsyncClosing):
                 self._resumed = True
                 state = await graph.resume_state(
                     start.run_id,
-                    checkpoint_id=start.checkpoint_id,
+                    checkpoint_id=start.back_to,
                     answer=start.answer,
                     answers=start.answers,
                     found=start.found,
                     force=True,  # planning may be switched on or off, and the nodes still fit
                 )
             else:
-                values = first_values(start.task, model.name)
+                values = first_values(start.task, model.name, self.state)
                 state = State.new(values, run_id=start.run_id, name=start.name)
                 state = await graph.execute(state.at(metadata=start.metadata))
         except EndRun as ending:
@@ -509,7 +527,11 @@ class Agent(AsyncClosing):
 
     @property
     def memory(self) -> dict[str, Any]:
-        """Its memory, saved with the state; tools may change it too."""
+        """Its memory, saved with the state; tools may change it too.
+
+        A run begins with what the program put into it outside of runs; a run that continues has
+        the memory of its checkpoint.
+        """
         return self.state.memory_contents
 
     @property

@@ -29,8 +29,8 @@ class AgentConfig:
 
     max_cycles: Annotated[int, Meta(gt=0)] = 20
     """Number of cycles that a run may have, resumes included."""
-    planning_enabled: bool = True
-    """Make a plan first."""
+    planning_enabled: bool = False
+    """Ask the model for a plan first, with a call of its own."""
     checkpoint_frequency: int | UnsetType | None = UNSET
     """Save after this many steps; None: not by count; unset: the state manager's, else 5."""
     checkpoint_interval_seconds: float | UnsetType | None = UNSET

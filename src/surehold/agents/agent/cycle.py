@@ -97,7 +97,8 @@ class Cycles(msgspec.Struct, eq=False):
                 if not self._restored:
                     live = self._live(state)
                     if self.resumes:
-                        await self.agent.fire(HookEvent.POST_RESUME, state=copied(live))
+                        facts = _resumed_from()
+                        await self.agent.fire(HookEvent.POST_RESUME, **facts, state=copied(live))
                 return await node(state)
             except EndRun:
                 raise
@@ -309,6 +310,15 @@ def _was_said(live: AgentState, text: str) -> bool:
         message["role"] == "user" and message["content"] == text
         for message in live.conversation_history
     )
+
+
+def _resumed_from() -> dict[str, Any]:
+    """The newest checkpoint that this run had when it was opened, for hooks."""
+    here = CURRENT_STEP.get()
+    loaded = here.run.loaded if here is not None and here.run is not None else None
+    if loaded is None:  # it goes back to an earlier one
+        return {}
+    return {"status": loaded.header.status, "checkpoint_id": loaded.header.id}
 
 
 def _steps(reply: Reply, task: str) -> list[str]:

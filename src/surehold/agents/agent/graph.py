@@ -11,11 +11,11 @@ from surehold.agents.agent.cycle import Cycles
 from surehold.core.records import Header
 from surehold.core.state import AgentState, State
 from surehold.doors.graph import NOTHING, CheckpointConfig, GraphConfig, StateGraph
-from surehold.doors.resume import find_target, no_run
+from surehold.doors.resume import done_for_good, find_target, no_run
 from surehold.engine.hooks import redacted
-from surehold.engine.journal import Reader
+from surehold.engine.journal import Reader, read_notes
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.errors import UsageError
+from surehold.errors import CorruptError, UsageError
 from surehold.storage.base import RunInfo, RunQuery
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ class Start:
     """True if the store holds the run."""
     found: RunInfo | None = None
     """The run, if it was looked up by its id."""
-    checkpoint_id: str | None = None
-    newest: bool = True
-    """True if nothing was saved after that checkpoint."""
+    earlier: Header | None = None
+    """The checkpoint to fork, if the run has come further."""
+    back_to: str | None = None
+    """The checkpoint that the run itself goes back to."""
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     answer: Any = NOTHING
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -119,15 +120,11 @@ def find_start(
         run = reader.run(header.run_id)
         if run is None:
             raise no_run(header.run_id)
-        target = find_target(reader, run, header.id)
-        return Start(
-            _task(reader, header),
-            header.run_id,
-            agent_id,
-            known=True,
-            checkpoint_id=header.id,
-            newest=target.is_newest,
-        )
+        try:
+            earlier = None if find_target(reader, run, header.id).is_newest else header
+        except CorruptError:
+            earlier = header  # its fork needs nothing of what follows
+        return Start("", header.run_id, agent_id, known=True, earlier=earlier)
     others: list[str] = []
     for run in reader.storage.runs(RunQuery(name=agent_id, not_status="completed")):
         newest = reader.newest(run) if run.checkpoints else None
@@ -146,6 +143,16 @@ def find_start(
             ", ".join(others),
         )
     return None
+
+
+def done_since(reader: Reader, header: Header) -> list[str]:
+    """Effects recorded after a checkpoint that must not be repeated."""
+    run = reader.run(header.run_id)
+    try:
+        notes = read_notes(reader, header, run.seq) if run is not None else ()
+        return done_for_good(reader, header.run_id, notes)
+    except CorruptError:
+        return ["unknown, because records are damaged"]
 
 
 def known_start(

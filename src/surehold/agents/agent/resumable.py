@@ -52,8 +52,8 @@ class AgentRuns:
 
         An agent's nodes always fit, so that *force* changes nothing.
         """
-        header = self._target(run_id, checkpoint_id)
-        result = asyncio.run(self.agent.run(checkpoint=header.id))
+        self._target(run_id, checkpoint_id)
+        result = asyncio.run(self.agent.resume(run_id, checkpoint_id=checkpoint_id))
         if result.status in ("completed", "waiting", "interrupted"):
             return result
         raise _told(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import operator
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from surehold.core.state import AgentState, State
 from surehold.core.values import Usage, encode, give_out
 from surehold.engine.journal import draft_of
+from surehold.errors import EncodeError
 
 LOGS = (
     "conversation_history",
@@ -29,10 +31,42 @@ _USER_FIELDS = (
 )
 """Fields that the user's code may change during a tool call."""
 
+_GIVEN = ("memory_contents", "metadata")
+"""Fields that the user's code may set before a run."""
 
-def first_values(task: str, model: str) -> dict[str, Any]:
-    """The first values of a run."""
-    state = AgentState(agent_id="-", model=model)
+
+class GivenFields:
+    """Memory and metadata that a program sets outside of runs, for runs that begin."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, dict[str, Any]] = {name: {} for name in _GIVEN}
+        self._left: dict[str, dict[str, bytes]] = {name: {} for name in _GIVEN}
+
+    def in_new_run(self, state: AgentState, run_id: str) -> AgentState:
+        """The first state of a run; *state* is the agent's own before it."""
+        for name, left in self._left.items():
+            now = getattr(state, name)
+            self._given[name] |= {k: v for k, v in now.items() if left.get(k) != _text(v)}
+        fields: dict[str, Any] = copy.deepcopy(self._given)
+        return AgentState(agent_id=state.agent_id, run_id=run_id, **fields)
+
+    def after_run(self, state: AgentState) -> None:
+        """Know what a run has left, which is not for the next run."""
+        for name in _GIVEN:
+            self._left[name] = {k: _text(v) for k, v in getattr(state, name).items()}
+
+
+def _text(value: Any) -> bytes:
+    try:
+        return encode(value)
+    except EncodeError:  # the save says so, with the path
+        return repr(value).encode()
+
+
+def first_values(task: str, model: str, given: AgentState) -> dict[str, Any]:
+    """The first values of a run, with the fields that the program has *given*."""
+    fields: dict[str, Any] = {name: getattr(given, name) for name in _GIVEN}
+    state = AgentState(agent_id="-", model=model, **fields)
     begun(state, task)
     return _values(state)
 

@@ -104,7 +104,7 @@ class AgentToolCalls(ToolCalls):
             for name, text in known.items():  # as it will be when the outcome is replayed
                 setattr(agent.state, name, decode(text))
             await agent.fire(after, **facts, error=shown(error))
-            return tool_failure(error)
+            return tool_failure(error, tool.policy)
 
         try:
             if tool.agent is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from surehold.agents.fleet.builder import FleetBuilder as FleetBuilder
 from surehold.agents.fleet.fleet import Fleet as Fleet
 from surehold.agents.fleet.fleet import FleetResult as FleetResult
+from surehold.agents.fleet.fleet import imported_checkpoint as imported_checkpoint
 from surehold.agents.fleet.settings import ApprovalSettings as ApprovalSettings
 from surehold.agents.fleet.settings import Limits as Limits
 from surehold.agents.fleet.settings import PlanReview as PlanReview

@@ -7,13 +7,21 @@ import dataclasses
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import msgspec
 
 from surehold.agents.fleet.checkpoints import FleetRuns
 from surehold.agents.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
-from surehold.agents.fleet.nodes import OWN_ROUND, ROUND, Crew, add_nodes, first_state, history_key
+from surehold.agents.fleet.nodes import (
+    OWN_ROUND,
+    ROUND,
+    Crew,
+    add_nodes,
+    first_state,
+    history_key,
+    imported_state,
+)
 from surehold.agents.fleet.participants import ROLES, participant_of
 from surehold.agents.fleet.resume import CheckpointStatus
 from surehold.agents.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
@@ -26,11 +34,12 @@ from surehold.core.state import State
 from surehold.core.values import give_out
 from surehold.doors.checks import check_task
 from surehold.doors.events import Event, Observer, streamed
-from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph
+from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph, entry_draft
 from surehold.doors.result import ModelSpent, RunResult
 from surehold.doors.resume import RunHere, module_that_makes, no_run
 from surehold.doors.submit import AsyncRunHandle, QueueOptions, StartOptions
 from surehold.engine.hooks import HookManager, redacted
+from surehold.engine.journal import CheckpointDraft
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
@@ -40,6 +49,18 @@ class FleetGraph(StateGraph):
     """The graph that executes a fleet."""
 
     door = "fleet"
+
+
+def imported_checkpoint(fields: Mapping[str, Any]) -> CheckpointDraft:
+    """A checkpoint of AgenticFleet, from which a fleet continues with a plan."""
+    graph = FleetGraph(GraphConfig(name="fleet"))
+    add_nodes(graph, cast(Crew, None))  # the nodes are not executed here
+    metadata = dict(fields.get("metadata") or {})
+    status, round_ = metadata.pop("status", "running"), fields["current_round"]
+    state = State.new(imported_state(fields), run_id=str(fields["workflow_id"]), name="fleet")
+    state = state.at(step=round_, status=status, metadata={**metadata, ROUND: round_})
+    draft = entry_draft(graph.plan(), state)
+    return msgspec.structs.replace(draft, id=fields.get("checkpoint_id"))
 
 
 class FleetResult(RunResult[str], frozen=True, kw_only=True):

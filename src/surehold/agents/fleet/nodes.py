@@ -119,6 +119,20 @@ def first_state(task: str, team: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def imported_state(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a run whose checkpoint AgenticFleet saved with these *fields*."""
+    context = dict(fields.get("context") or {})
+    said = fields.get("last_response")
+    spoken = {"history": [{"speaker": "team", "content": str(said)}]} if said else {}
+    known = ("current_round", "stall_count", "last_response")
+    return {
+        **first_state(str(context.get("user_query") or context.get("task") or ""), {}),
+        **{key: fields[key] for key in known if key in fields},
+        **spoken,
+        "context": context,
+    }
+
+
 def add_nodes(graph: StateGraph, crew: Crew) -> None:
     """Make *graph* that of a fleet with this crew."""
 
@@ -272,7 +286,7 @@ class _Step:
         number = state["current_round"] + 1
         name, key = ledger.speaker, history_key(ledger.speaker)
         participant = self._crew.participants[name]
-        before = state[key] if participant.remembers else ()
+        before = state.get(key, ()) if participant.remembers else ()
         text = _instruction(state, name, ledger.instruction, first=not before)
         told = {"role": "user", "content": text}
         _emit("fleet.turn", round=number, speaker=name, instruction=ledger.instruction)

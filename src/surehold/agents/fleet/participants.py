@@ -332,9 +332,10 @@ def _usages(done: Mapping[str, Any]) -> tuple[Usage, ...]:
     return (Usage(done["tokens"], 0, done["cost_usd"], calls=done["calls"]),)  # an older journal
 
 
-def _spent(done: Mapping[str, Any]) -> dict[str, float]:
+def _spent(done: Mapping[str, Any]) -> dict[str, Any]:
     whole = sum(_usages(done), Usage.none())
-    return {"tokens": whole.tokens, "dollars": whole.cost_usd or 0.0}
+    dollars = whole.cost_usd or 0.0
+    return {"tokens": whole.tokens, "dollars": dollars, "output": whole.output_tokens}
 
 
 def participant_of(name: str, given: object) -> Participant:

@@ -196,8 +196,8 @@ def nearest_ids(reader: Reader, wanted: str, name: str) -> list[str]:
 
 
 def check_team(state: State, team: Mapping[str, str]) -> None:
-    """Raise a `ShapeError` if the participants have changed."""
-    then = [*state["context"]["available_agents"]]
+    """Raise a `ShapeError` if the participants have changed; an import may name none."""
+    then = [*(state["context"].get("available_agents") or team)]
     gone = [name for name in then if name not in team]
     new = [name for name in team if name not in then]
     if gone or new:

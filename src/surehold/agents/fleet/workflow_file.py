@@ -261,13 +261,22 @@ class _File:
 # Building
 
 
-def create_checkpoint_storage(settings: Settings | CheckpointSettings) -> Storage | None:
+def create_checkpoint_storage(
+    settings: Settings | CheckpointSettings | str | os.PathLike[str] = "workflow.yaml",
+) -> Storage | None:
     """Open the storage that the settings name; None if checkpointing is not enabled.
+
+    *settings* are those of `read_workflow`, or the path of a workflow file.
 
     >>> create_checkpoint_storage(CheckpointSettings(enabled=False)) is None
     True
     """
-    chosen = settings.checkpointing if isinstance(settings, Settings) else settings
+    if isinstance(settings, str | os.PathLike):
+        settings = read_workflow(settings)
+    chosen: object = settings.checkpointing if isinstance(settings, Settings) else settings
+    if not isinstance(chosen, CheckpointSettings):
+        what = f"the settings are a {type(settings).__name__}"
+        raise UsageError(what, hint="give the path of a workflow.yaml, or read_workflow(path)")
     if not chosen.enabled:
         return None
     path = Path(chosen.storage_path)

@@ -11,4 +11,6 @@ from surehold.agents.models.model import ToolCall as ToolCall
 from surehold.agents.models.model import ToolSpec as ToolSpec
 from surehold.agents.models.model import open_model as open_model
 from surehold.agents.models.model import register_provider as register_provider
+from surehold.agents.models.prices import Prices as Prices
+from surehold.agents.models.prices import cost_of as cost_of
 from surehold.agents.models.prices import shown as shown

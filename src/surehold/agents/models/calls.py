@@ -52,6 +52,7 @@ def _gist(messages: Sequence[Message]) -> list[Any]:
     return [len(said), said[-1] if said else None]
 
 
-def _spent(tree: Mapping[str, Any]) -> dict[str, float]:
+def _spent(tree: Mapping[str, Any]) -> dict[str, Any]:
     usage = Usage.read(tree["usage"])
-    return {"tokens": usage.tokens, "dollars": usage.cost_usd or 0.0}
+    named = {"model": tree["model"] or "", "output": usage.output_tokens}
+    return {"tokens": usage.tokens, "dollars": usage.cost_usd or 0.0, **named}

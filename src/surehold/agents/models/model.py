@@ -116,7 +116,8 @@ def open_model(provider: str | None = None, model: str | None = None, **settings
     providers are ``local`` (a small model in this process, the extra ``local``), those of
     `register_provider`, and all that pydantic-ai knows (the extra ``llm``), such as
     ``openai``, ``anthropic``, ``google`` and ``ollama``. Any OpenAI-compatible server is reached
-    with ``open_model("openai", name, base_url=...)``.
+    with ``open_model("openai", name, base_url=...)`` or the variable ``OPENAI_BASE_URL``, by chat
+    completions; ``openai-responses`` uses the Responses interface there.
 
     Settings: *base_url*, *api_key*, *temperature*, *max_tokens*, *top_p*, *thinking* (how hard:
     ``minimal`` to ``high``), *prices* (see `models.prices`) and *force_schema*, for

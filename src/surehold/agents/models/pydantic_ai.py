@@ -53,11 +53,13 @@ def open_provided(
     if base_url is not None and not address_of(base_url):
         raise UsageError(f"{provider} has a base_url that names no server", hint=_ADDRESS)
     # Servers that speak OpenAI's language know its chat, and seldom its newer interface.
-    kind = "openai-chat" if provider == "openai" and base_url else provider
+    elsewhere = base_url or os.environ.get("OPENAI_BASE_URL", "")
+    is_other = provider == "openai" and elsewhere and not _is_openais(elsewhere)
+    kind = "openai-chat" if is_other else provider
     cls = _provider_class(provider, kind, registered)
     if not model:
         raise UsageError(f"which model of {provider}?", hint=f"write {provider}:NAME")
-    if kind == "openai-chat" and base_url and api_key is None:
+    if kind == "openai-chat" and elsewhere and api_key is None:
         api_key = os.environ.get("OPENAI_API_KEY") or "none"
     given = {"base_url": base_url, "api_key": api_key}
     known = {name: value for name, value in given.items() if value is not None}
@@ -70,6 +72,10 @@ def open_provided(
     settings: Any = {name: value for name, value in wanted.items() if value is not None}
     url = base_url if provider != "ollama" and base_url else ""
     return ProvidedModel(provider, model, made, settings, prices, url, force_schema)
+
+
+def _is_openais(url: str) -> bool:
+    return f".{address_of(url).partition(':')[0]}".endswith(".openai.com")
 
 
 def _provider_class(provider: str, kind: str, registered: Sequence[str]) -> Any:
@@ -242,15 +248,36 @@ class ProvidedModel:
         unreached = getattr(exceptions, "ModelConnectionError", exceptions.ModelAPIError)
         try:
             yield
-        except unreached as error:
-            if isinstance(error, exceptions.ModelHTTPError):
+        except exceptions.ModelHTTPError as error:
+            if error.status_code != 404 or (asked := self._asked_at()) is None:
                 raise
+            path, advice = asked
+            raise UsageError(
+                f"{address_of(self.library.base_url or '')} answered 404 Not Found to POST {path},"
+                f" asked for the model {self.model}",
+                hint=f"check the model's name and the address; {advice}",
+            ) from error
+        except unreached as error:
             where = address_of(self.library.base_url or "")
             advice = _where_to_look(self.provider, self.base_url, os.environ)
             raise ConnectionError(
                 f"the model {self.provider}:{self.model} cannot be reached"
                 f"{f' at {where}' if where else ''}: {_root(error)} ({advice})"
             ) from error
+
+    def _asked_at(self) -> tuple[str, str] | None:
+        """The path of a request, and what else to try; None if the path is not known."""
+        begin = urlsplit(self.library.base_url or "").path.rstrip("/")
+        match type(self.library).__name__:
+            case "OpenAIChatModel":
+                advice = "the address mostly ends in /v1"
+                if self.provider == "openai":
+                    advice += f", and openai-responses:{self.model} asks at {begin}/responses"
+                return f"{begin}/chat/completions", advice
+            case "OpenAIResponsesModel":
+                path = f"{begin}/chat/completions"
+                return f"{begin}/responses", f"openai-chat:{self.model} asks at {path}"
+        return None
 
     def _parameters(
         self, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None

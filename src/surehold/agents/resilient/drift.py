@@ -156,6 +156,7 @@ class AgentDrift:
         self.history = AgentHistory(monitor, monotonic)
         self._is_loaded = False
         self._warned: set[tuple[str, str]] = set()
+        self._is_failing = False
         self.is_described = False
         """True if `observe` described the step that `detect` is to look at."""
         self.since: int | None = None
@@ -180,6 +181,18 @@ class AgentDrift:
         self._warned = set(warnings)
         self.since = report.since if report else None
         return report
+
+    def warn_of_failures(self) -> None:
+        """Log that the agent fails again and again, once until it does not.
+
+        A loop that fails in every cycle may never come to its `detect`.
+        """
+        findings = self.report().findings
+        failing = next((one for one in findings if one.detector == "errors"), None)
+        is_failing = failing is not None and failing.level != "note"
+        if is_failing and not self._is_failing:
+            logger.warning("agent %s fails again and again: %s", self._run_id, failing)
+        self._is_failing = is_failing
 
     def report(self) -> DriftReport:
         """Return the findings about the last steps."""

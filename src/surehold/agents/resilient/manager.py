@@ -142,11 +142,20 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._keys = (encryption_key, old_keys)
         self._log = TransactionLog(self, self.agent_id)
         self._drift = AgentDrift(self, self.agent_id, monitor, monotonic, verify_every)
-        self._held = OpenRun(self.agent_id, None, self, between_saves=True)
+        self._held = OpenRun(
+            self.agent_id, None, self, between_saves=True, now=lambda: clock().timestamp()
+        )
         self._lock = threading.RLock()
         self._begin_empty()
         self._providers = Providers(self._own_providers())
         self._is_first = True
+        self._warned_empty = False
+        self._filled: frozenset[str] = frozenset()
+        """The providers whose value in the last checkpoint was not empty."""
+        self._trouble: object = None
+        """State and facts of the last checkpoint, if it was taken for an exception."""
+        self._kept: str | None = None
+        """The checkpoint that is pinned because the state was emptied after it."""
         self._own_transactions: set[str] = set()
         self._manual: list[str] = []
         """The pre_operation checkpoints taken by hand since the last routine one."""
@@ -179,13 +188,16 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
 
         If a provider fails, the checkpoint is tagged ``partial``, its metadata names what is
         missing, and a warning is logged. If all fail, nothing is saved: a `RunError`. A recovery
-        checkpoint taken while an exception is handled names it, and counts as a failed step.
+        checkpoint taken while an exception is handled names it, and counts as a failed step; if the
+        state has not changed since the last one for such an exception, that one is returned.
 
         A ``routine`` checkpoint releases the ``pre_operation`` checkpoints that this manager took
         before it, except those of an `operation` that still runs.
 
         A new process that saves without having restored anything is warned, and the newest state
-        of the process before it is pinned, so that retention does not drop it.
+        of the process before it is pinned, so that retention does not drop it. The same happens
+        when the state, or the memory alone, is empty and was not in the checkpoint before; the pin
+        moves on if that happens again.
         """
         self._check_kind(kind)
         with self._lock:
@@ -193,13 +205,21 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             error = sys.exception()
             if kind == "recovery" and error is not None:
                 self._drift.observe(self._providers.capture_any(), {"failed": True})
+                self._drift.warn_of_failures()
                 facts["error"] = type(error).__name__
             facts.update(metadata or {})
             captured = self._providers.capture()
+            trouble = (captured, facts, tuple(tags)) if error is not None else None
+            if trouble is not None and kind == "recovery" and trouble == self._trouble:
+                assert self._held.lineage.checkpoint_id is not None
+                return self._held.lineage.checkpoint_id
             self._protect_last_good(captured)
             while self._manual and kind == "routine" and error is None:
                 self.release(self._manual.pop())
             saved = self._save(captured, kind, tags=tags, metadata=facts)
+            if saved:
+                self._filled = captured.filled
+                self._trouble = trouble if kind == "recovery" else None
             if saved and kind == "pre_operation":
                 self._manual.append(saved)
             return saved
@@ -267,6 +287,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
     ) -> str:
         facts = dict(metadata or {})
         marks = list(read_tags(tags))
+        self._trouble = None
         lacking = captured.missing
         if lacking:
             marks.append(PARTIAL)
@@ -275,6 +296,14 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             logger.warning("agent %s: a %s checkpoint lacks %s", self.agent_id, kind, lacking)
         if captured.is_empty:
             facts[_EMPTY] = True
+            if not self._warned_empty:
+                self._warned_empty = True
+                logger.warning(
+                    "agent %s: a checkpoint without any state was saved: put the agent's state into"
+                    " manager.memory, current_task, mailbox or operational_context, or call"
+                    " register_provider()",
+                    self.agent_id,
+                )
         place = Place(
             run_id=self.agent_id,
             name=self.agent_id,
@@ -298,8 +327,9 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         return saved
 
     def _protect_last_good(self, captured: Captured) -> None:
-        """Pin the last good state, if this process saves without having restored it."""
-        if not self._is_first:
+        """Pin the last good state, if it was emptied, or this process has not restored it."""
+        emptied = self._emptied(captured)
+        if not self._is_first and not emptied:
             return
         query = RecordQuery(run_id=self.agent_id, scope="")
         for good in self.storage.headers(query):
@@ -307,11 +337,12 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                 break
         else:
             return
+        new = "an empty" if captured.is_empty else "a new"
         logger.warning(
-            "agent %s: %s state is saved by a process that restored nothing; checkpoint %s of %s is"
-            " kept: restore_checkpoint(%r) returns to it, release it with unpin(%r)",
+            "agent %s: %s; checkpoint %s of %s is kept: restore_checkpoint(%r) returns to it,"
+            " release it with unpin(%r)",
             self.agent_id,
-            "an empty" if captured.is_empty else "a new",
+            emptied or f"{new} state is saved by a process that restored nothing",
             good.id,
             good.saved_at.isoformat(timespec="seconds"),
             good.id,
@@ -320,6 +351,19 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         if good.seq not in self.retention.marks(self.agent_id).pinned:
             self._held.check()
             self.pin(good.id)
+            if emptied:
+                # A state that is emptied again and again keeps one checkpoint, not all.
+                if self._kept is not None:
+                    self.unpin(self._kept)
+                self._kept = good.id
+
+    def _emptied(self, captured: Captured) -> str:
+        """Say which state is empty now and was not in the last checkpoint; "" if none is."""
+        if self._filled and captured.is_empty:
+            return "its whole state was emptied"
+        # A task ends and a mailbox is read; a memory is to last.
+        lost = (self._filled & {"memory"}) - captured.filled - captured.missing.keys()
+        return "its memory was emptied" if lost else ""
 
     # Restoring
 
@@ -449,6 +493,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             )
             if not saved:
                 raise StorageError("the restored state could not be saved")
+            self._filled = captured.filled
         except BaseException as error:
             self.face.journal.invalidate(self.agent_id)
             self._held.lineage = lineage

@@ -48,7 +48,12 @@ class Captured(msgspec.Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         """True if every provider had an empty value."""
-        return not self.missing and all(text in _EMPTY_TEXTS for text in self.texts.values())
+        return not self.missing and not self.filled
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """Names of the providers that had a value which is not empty."""
+        return frozenset(name for name, text in self.texts.items() if text not in _EMPTY_TEXTS)
 
     def value(self, name: str) -> Any:
         """Return a copy of the provider's value."""

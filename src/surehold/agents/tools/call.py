@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from surehold.agents.models import ToolCall
 from surehold.agents.tools.approval import Approval, ask_approval
 from surehold.agents.tools.definition import Tool, text_of
-from surehold.core.policy import OF_THE_RUN, may_help
+from surehold.core.policy import OF_THE_RUN, RetryPolicy
 from surehold.core.values import encode, register_type
 from surehold.doors.resume import TOOL_FAILED_NAME
 from surehold.engine.runs.effects import TO_A_MODEL, CallPolicy, effect_by, failure_here
@@ -147,7 +147,7 @@ class ToolCalls:
         except OF_THE_RUN:
             raise
         except Exception as error:
-            return tool_failure(error)
+            return tool_failure(error, tool.policy)
 
     def text(self, tool: Tool, outcome: Any) -> str:
         """The text that tells the model of a new or a recorded outcome."""
@@ -161,9 +161,9 @@ async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def tool_failure(error: Exception) -> ToolFailure:
+def tool_failure(error: Exception, policy: RetryPolicy) -> ToolFailure:
     """The outcome of a tool that raised *error*."""
-    kind = _Passing if may_help(error) else ToolFailure
+    kind = _Passing if policy.retries_after(error) else ToolFailure
     return kind(failure_here(error, TO_A_MODEL))
 
 

@@ -110,8 +110,8 @@ def tool(fn: F | None = None, **options: Unpack[ToolOptions]) -> F | Callable[[F
       the run waits until `surehold.resolve` says what happened.
     - *approval*: a person is asked before each call.
     - *checkpoint_before*: the run is saved before each call, with kind ``pre_operation``.
-    - *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
-      given as *policy* instead. A call that takes longer than *timeout* is in doubt.
+    - The fields of a `RetryPolicy` (*retries*, *backoff*, *timeout*, ...), or one as *policy*. A
+      call that takes longer than *timeout* is in doubt.
 
     A function that takes an ``idempotency_key`` receives that of its place in the run.
 

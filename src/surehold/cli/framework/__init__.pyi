@@ -22,8 +22,8 @@ from surehold.cli.framework.terminal import Column as Column
 from surehold.cli.framework.terminal import Line as Line
 from surehold.cli.framework.terminal import Table as Table
 from surehold.cli.framework.terminal import Terminal as Terminal
-from surehold.cli.framework.terminal import plain as plain
 from surehold.cli.framework.terminal import safe_json as safe_json
+from surehold.core.plain import plain as plain
 from surehold.views.documents import CheckpointInfo as CheckpointInfo
 from surehold.views.documents import Document as Document
 from surehold.views.documents import Failure as Failure

@@ -92,11 +92,21 @@ class CommandSignature:
         parser = _Parser(self.name, [name for one in self.options for name in one.names])
         for parameter in self.parameters:
             _add(parser, parameter)
-        # Intermixed parsing would take what follows "--" for options.
-        parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
-        given = vars(parse(list(words)))
+        given = self._given(parser, list(words))
         for parameter in self.options:
             _check(parameter, given[parameter.name], self.name)
+        return given
+
+    def _given(self, parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
+        if "--" not in words:
+            return vars(parser.parse_intermixed_args(words))
+        # Intermixed parsing would take what follows "--" for options.
+        last = self.arguments[-1] if self.arguments else None
+        if last is None or not last.many or last.required:
+            return vars(parser.parse_args(words))
+        at = words.index("--")
+        given = vars(parser.parse_intermixed_args(words[:at]))
+        given[last.name] = [*(given[last.name] or []), *map(last.type, words[at + 1 :])]
         return given
 
     def help(self) -> str:

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from surehold.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from surehold.cli.framework.exits import ConfirmationError
-from surehold.cli.framework.terminal import Terminal, plain, safe_json
+from surehold.cli.framework.terminal import Terminal, safe_json
 from surehold.cli.settings import CallSettings, check_exists, load_settings
+from surehold.core.plain import plain
 from surehold.core.policy import Rules
 from surehold.engine.hooks import redacting_hooks
 from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import note_action
 from surehold.errors import UsageError
 from surehold.storage.addresses import mask_url
 from surehold.storage.base import RunInfo, Storage
@@ -35,6 +37,17 @@ DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be 
 Limit = Annotated[int, Option("-n", "--limit", help="How many.", min=1)]
 All = Annotated[bool, Option("--all", "-a", help="All of them.")]
 Runs = Annotated[list[str] | None, Argument(metavar="RUN", help="Only these runs; else all.")]
+
+
+def _user_here() -> str:
+    import getpass
+    import socket
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        name = "unknown"
+    return f"{name}@{socket.gethostname()}"
 
 
 class PageFace(Protocol):
@@ -95,6 +108,15 @@ class Cli:
     def settings(self) -> CallSettings:
         """The settings of options, environment and files."""
         return load_settings(self._option, self.terminal.environ, Path.cwd())
+
+    @cached_property
+    def who(self) -> str:
+        """The name that is recorded with what this call does to a run."""
+        return self.terminal.environ.get("SUREHOLD_USER") or _user_here()
+
+    def note(self, run_id: str, did: str, *, step: int = 0) -> None:
+        """Record in a run's journal what this call did to it."""
+        note_action(self.manager, run_id, did, self.who, step=step)
 
     @property
     def address(self) -> str:

@@ -15,6 +15,7 @@ _STATUS = {
     "dead": "red",
     "stale": "yellow",
     "completed": "",
+    "cancelled": "",
     "failed": "red",
     "interrupted": "cyan",
     "waiting": "cyan",

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
+from surehold.core.plain import plain
+
 _STYLES = {
     "bold": "1",
     "dim": "2",
@@ -22,37 +24,12 @@ _STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
-_HOSTILE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-"""Controls, marks that hide text or turn its direction, and half surrogate pairs."""
 _IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 _GAP = "  "
 _LEAST = 10
 """A column that gives way keeps at least this many characters."""
 _PADDED = 60
 """Without a width, one long cell makes its column no wider than this, and stands out of it."""
-
-
-def plain(text: object, *, lines: bool = False) -> str:
-    r"""*text* with every control character written out: it cannot steer a terminal.
-
-    With *lines*, line ends and tabs stay.
-
-    >>> plain("kelp\x1b]0;owned\x07")
-    'kelp\\x1b]0;owned\\x07'
-    """
-
-    def shown(found: re.Match[str]) -> str:
-        mark = found[0]
-        if lines and mark in "\n\t":
-            return mark
-        if mark in "\n\t\r":
-            return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[mark]
-        code = ord(mark)
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-    return _HOSTILE.sub(shown, str(text))
 
 
 def safe_json(document: Any, *, indent: bool = False) -> str:

@@ -29,9 +29,13 @@ from surehold.core.policy.endings import RunFacts as RunFacts
 from surehold.core.policy.endings import decisive as decisive
 from surehold.core.policy.endings import driven_by as driven_by
 from surehold.core.policy.endings import ending_of as ending_of
+from surehold.core.policy.expiry import EXPIRABLE as EXPIRABLE
+from surehold.core.policy.expiry import Expiry as Expiry
 from surehold.core.policy.queues import ANSWERED as ANSWERED
 from surehold.core.policy.queues import CANCEL as CANCEL
+from surehold.core.policy.queues import CANCELLED as CANCELLED
 from surehold.core.policy.queues import DEAD as DEAD
+from surehold.core.policy.queues import MESSAGE as MESSAGE
 from surehold.core.policy.queues import QUEUED as QUEUED
 from surehold.core.policy.queues import EntryState as EntryState
 from surehold.core.policy.queues import QueueChange as QueueChange
@@ -59,6 +63,7 @@ from surehold.core.policy.retention import Decision as Decision
 from surehold.core.policy.retention import drop_beyond_last as drop_beyond_last
 from surehold.core.policy.retention import newest_keys as newest_keys
 from surehold.core.policy.retention import plan_prune as plan_prune
+from surehold.core.policy.rules import Age as Age
 from surehold.core.policy.rules import Rules as Rules
 from surehold.core.policy.text_redaction import redact_text as redact_text
 from surehold.core.policy.triggers import Clockwork as Clockwork

@@ -11,7 +11,6 @@ import msgspec
 
 from surehold.errors import RunError, StepError, StorageError, SureholdError, UsageError
 
-_LONGEST_PAUSE = 60.0
 _MISTAKES = (
     TypeError,
     AttributeError,
@@ -29,9 +28,11 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
     """Attempts, time limit and concurrency of a node, a step or a tool.
 
     An attempt that raises is followed by up to *retries* more, *backoff* seconds after the first
-    and twice as long after each of the next, at most a minute; mistakes in the code (`TypeError`,
-    `KeyError`, ...) are not tried again. *timeout* limits each attempt, in seconds. *concurrency*
-    is the number of attempts at a time, in this process, of everything that shares the value.
+    and twice as long after each of the next, at most *max_backoff*. Mistakes in the code
+    (`TypeError`, `KeyError`, ...) are not tried again, and neither are errors of the classes in
+    *non_retryable*. *timeout* limits each attempt, in seconds; *total_timeout* seconds after the
+    first one began no other begins, in another process either. *concurrency* is the number of
+    attempts at a time, in this process, of everything that shares the value.
 
     >>> policy = RetryPolicy(retries=3, backoff=0.5)
     >>> [policy.pause_after(failures, OSError()) for failures in range(4)]
@@ -40,22 +41,37 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
 
     retries: int = 0
     backoff: float = 1.0
+    max_backoff: float = 60.0
+    non_retryable: type[Exception] | tuple[type[Exception], ...] = ()
     timeout: float | None = None
+    total_timeout: float | None = None
     concurrency: int | None = None
 
     def __post_init__(self) -> None:
         _check("retries", self.retries, whole=True)
         _check("backoff", self.backoff)
-        if self.timeout is not None:
-            _check("timeout", self.timeout, above=0)
+        _check("max_backoff", self.max_backoff)
+        _check_classes(self.non_retryable)
+        for name in ("timeout", "total_timeout"):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), above=0)
         if self.concurrency is not None:
             _check("concurrency", self.concurrency, whole=True, above=0)
 
-    def pause_after(self, failures: int, error: Exception) -> float | None:
-        """Seconds before the attempt after one more than *failures*; None for no attempt."""
-        if failures >= self.retries or not may_help(error):
+    def retries_after(self, error: Exception) -> bool:
+        """Return True if another attempt may help after *error*."""
+        return may_help(error) and not isinstance(error, self.non_retryable)
+
+    def pause_after(self, failures: int, error: Exception, elapsed: float = 0.0) -> float | None:
+        """Seconds before the attempt after one more than *failures*; None for no attempt.
+
+        *elapsed* seconds ago the first attempt began.
+        """
+        if failures >= self.retries or not self.retries_after(error):
             return None
-        return float(min(self.backoff * 2.0**failures, _LONGEST_PAUSE))
+        pause = float(min(self.backoff * 2.0**failures, self.max_backoff))
+        late = self.total_timeout is not None and elapsed + pause > self.total_timeout
+        return None if late else pause
 
 
 def may_help(error: Exception) -> bool:
@@ -73,7 +89,10 @@ class RetryOptions(TypedDict, total=False):
 
     retries: int | None
     backoff: float | None
+    max_backoff: float | None
+    non_retryable: type[Exception] | tuple[type[Exception], ...]
     timeout: float | None
+    total_timeout: float | None
     concurrency: int | None
     policy: RetryPolicy | None
 
@@ -106,6 +125,15 @@ def refuse_options(what: str, given: Iterable[str], known: Collection[str]) -> N
         near = get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}=?" if near else f"it has: {', '.join(known)}"
         raise UsageError(f"{what} has no option {name!r}", hint=hint)
+
+
+def _check_classes(given: Any) -> None:
+    classes = given if isinstance(given, tuple) else (given,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise UsageError(
+                f"non_retryable is {given!r}", hint="give a class of exceptions, or a tuple of them"
+            )
 
 
 def _check(name: str, value: Any, *, whole: bool = False, above: int | None = None) -> None:

@@ -21,6 +21,7 @@ from surehold.core.policy.drift import Detector, DriftLevel, Finding, Observatio
 from surehold.errors import UsageError
 
 History = Sequence[Observation]
+_Known = Sequence[tuple[Observation, float]]
 _DEPTH = 3
 _MOST_KEYS = 500
 _LONGEST_CYCLE = 3
@@ -44,6 +45,7 @@ class StalledProgress:
         known = _progress(history)
         if not known:
             return None
+        _, known = _last_round(known)
         advances = _advances(known)
         last = advances[-1]
         stalled = [later for earlier, later in pairwise(known[last:]) if not later[1] > earlier[1]]
@@ -57,7 +59,11 @@ class StalledProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReversedProgress:
-    """Progress that fell by *drop*, as a share of the best value of the task."""
+    """Progress that fell by *drop*, as a share of the best value of the task.
+
+    A fall at once to where the task began is another round of a recurring task: a note, or a
+    warning if the round before was not nearly complete.
+    """
 
     drop: float = 0.2
 
@@ -68,6 +74,13 @@ class ReversedProgress:
         known = _progress(history)
         if not known:
             return None
+        before, known = _last_round(known)
+        if before and len(known) == 1:
+            (_, start), (_, end) = known[0], before[-1]
+            step = end - before[-2][1]
+            is_complete = any(end <= whole <= end + 1.5 * step for whole in (1, 100))
+            saw = f"progress began again at {start:g} after {end:g}"
+            return _finding("reversed", saw, 1 if is_complete else 2, known[0][0])
         best = _advances(known)[-1]
         top, now = known[best][1], known[-1][1]
         if now >= top:
@@ -391,7 +404,7 @@ def _newest_task(history: History) -> History:
     return history
 
 
-def _progress(history: History) -> list[tuple[Observation, float]]:
+def _progress(history: History) -> _Known:
     """Return the newest observations of the newest task whose progress is known."""
     return [
         (one, one.progress)
@@ -400,13 +413,29 @@ def _progress(history: History) -> list[tuple[Observation, float]]:
     ]
 
 
-def _advances(known: Sequence[tuple[Observation, float]]) -> list[int]:
+def _advances(known: _Known) -> list[int]:
     """Return the indexes at which progress was higher than ever before."""
     advances: list[int] = []
     for index, (_, value) in enumerate(known):
         if not advances or value > known[advances[-1]][1]:
             advances.append(index)
     return advances
+
+
+def _last_round(known: _Known) -> tuple[_Known, _Known]:
+    """Return the last but one and the last round of a task that begins anew each time.
+
+    A round advances at least twice, and ends at its best with a fall to its start or below.
+    """
+    before, begin = known[:0], 0
+    for index in range(1, len(known)):
+        now, last = known[index][1], known[index - 1][1]
+        rounds = known[begin:index]
+        fell = now <= min(rounds[0][1], last / 3) and last >= max(value for _, value in rounds)
+        is_cut = index < 3 and len(known) > 5  # the history begins near the end of a round
+        if fell and (is_cut or len(_advances(rounds)) > 2):
+            before, begin = rounds, index
+    return before, known[begin:]
 
 
 def _grew(stretch: Sequence[Observation]) -> bool:

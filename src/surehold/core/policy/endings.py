@@ -13,6 +13,7 @@ import msgspec
 
 from surehold.errors import (
     BudgetError,
+    Cancelled,
     ConflictError,
     DataError,
     Drained,
@@ -65,6 +66,7 @@ _NOTHING = Ending()
 _LOST = Ending(gives="lost")
 _WAITING = Ending(status="waiting", kind="interrupt", gives="result")
 _STOPPED = Ending(status="interrupted", kind="interrupt", gives="result")
+_CANCELLED = Ending(status="cancelled", kind="final", gives="result")
 _BROKEN_OFF = Ending(status="interrupted", kind="interrupt")
 _EXHAUSTED = Ending(status="budget_exhausted", kind="recovery", permits=True)
 _UNUSABLE = Ending(status="failed", kind="recovery", permits=True)
@@ -74,6 +76,7 @@ _ROWS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Ending
     (Interrupted, _WAITING),
     (ShapeError, _NOTHING),
     (ConflictError, _NOTHING),
+    (Cancelled, _CANCELLED),
     ((KeyboardInterrupt, SystemExit), _BROKEN_OFF),
     (Drained, _STOPPED),
     (GeneratorExit, _NOTHING),
@@ -124,7 +127,9 @@ def _row_of(error: BaseException, facts: RunFacts) -> int:
     )
 
 
-Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]
+Outcome = Literal[
+    "completed", "cancelled", "waiting", "interrupted", "failed", "unfit", "held", "lost"
+]
 
 _DRIVEN: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Outcome | None], ...] = (
     (LeaseHeldError, "held"),

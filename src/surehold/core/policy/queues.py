@@ -12,12 +12,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from surehold.core.records import Header, Record
+from surehold.core.records import OVER, Header, Record
 from surehold.errors import UsageError
 
 QUEUED, CANCEL, DEAD, ANSWERED = "queued", "cancel", "dead", "answered"
 """Kinds of the notes that an entry follows from. ``answered`` tells a run that one inside it got
 an answer."""
+CANCELLED = "it was cancelled"
+"""The reason for which a run is stopped that someone has asked to cancel."""
+MESSAGE = "message"
+"""The kind of a message to a run, which wakes it as an answer does."""
 
 EntryState = Literal["ready", "waiting", "running", "dead", "cancelled"]
 
@@ -171,7 +175,7 @@ def change_of(records: Iterable[Record]) -> QueueChange | None:
     for record in records:
         header = record.header
         if header.frame != "note":
-            if header.status == "completed" and not header.scope:
+            if header.status in OVER and not header.scope:
                 change["ended"] = True
         elif header.kind == QUEUED:
             change = {"submitted": Submission.of(header)}
@@ -179,7 +183,7 @@ def change_of(records: Iterable[Record]) -> QueueChange | None:
             # Of effects, only the outcome that someone outside gave to one in doubt matters.
             if header.kind == "answer" or not header.epoch:
                 change["answered"] = True
-        elif header.kind == ANSWERED:
+        elif header.kind == ANSWERED or header.kind == MESSAGE:
             change["answered"] = True
         elif header.kind == CANCEL:
             change["cancelled"] = True
@@ -241,7 +245,9 @@ def after_drive(
     ``interrupted`` runs are ready again, for another worker; ``failed`` ones after a pause, and
     never again after `QueueSettings.attempts` failures in a row; ``unfit`` ones are dead letters
     at once, because their code or data must change first. A failure after the run *progressed* is
-    the first of a row.
+    the first of a row. A run that was claimed to be ended, or that stopped because someone asked to
+    cancel it, is given out no more. The storage gives out once more a run that waits if someone has
+    asked to cancel it since it was claimed.
     """
     replace = msgspec.structs.replace
     entry = replace(entry, woken=False)

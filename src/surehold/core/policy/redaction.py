@@ -259,10 +259,21 @@ class _Walk:
         for kind, pattern, needles in self.redactor.rules.patterns:
             if _may_match(text, needles):
                 made = pattern.sub(self._marker(kind, pattern), made)
+        if made[:1] in ("{", "[") and '":' in made:
+            made = self._json(made)
         if made != text:
             return made
         self.redactor.note_clean(text)
         return text
+
+    def _json(self, text: str) -> str:
+        """JSON text as tools give it to models, with what it calls secrets replaced."""
+        try:
+            tree = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            return text
+        made = self.value(tree)
+        return text if made is tree else msgspec.json.encode(made).decode()
 
     def _marker(self, kind: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
         group = "secret" if "secret" in pattern.groupindex else 0

@@ -170,13 +170,14 @@ class Rules:
     def by_kind_default(cls) -> Rules:
         """Rules for agents that must survive their own mistakes.
 
-        The last three routine checkpoints stay, recovery ones for seven days, pre_operation ones
-        until they are released, and all of any other kind.
+        The last three routine checkpoints stay, recovery ones for seven days (of more than a
+        hundred, the last of each hour), pre_operation ones until they are released, and all of any
+        other kind.
         """
         return cls(
             by_kind={
                 "routine": cls(keep_last=3),
-                "recovery": cls(max_age="7d"),
+                "recovery": cls(keep_last=100, keep_within_hourly="7d", max_age="7d"),
                 "pre_operation": cls(keep_until_released=True),
             }
         )

@@ -38,6 +38,9 @@ from surehold.core.records.notes import NOTE_KINDS as NOTE_KINDS
 from surehold.core.records.notes import Answer as Answer
 from surehold.core.records.notes import Effect as Effect
 from surehold.core.records.notes import Item as Item
+from surehold.core.records.notes import Mailbox as Mailbox
+from surehold.core.records.notes import Message as Message
+from surehold.core.records.notes import Published as Published
 from surehold.core.records.notes import Question as Question
 from surehold.core.records.notes import Timer as Timer
 from surehold.core.records.ranges import Range as Range
@@ -47,6 +50,7 @@ from surehold.core.records.ranges import merge_ranges as merge_ranges
 from surehold.core.records.ranges import ranges_of as ranges_of
 from surehold.core.records.ranges import subtract_ranges as subtract_ranges
 from surehold.core.records.record import OPEN_FROM as OPEN_FROM
+from surehold.core.records.record import OVER as OVER
 from surehold.core.records.record import STATUSES as STATUSES
 from surehold.core.records.record import Frame as Frame
 from surehold.core.records.record import Header as Header

@@ -1,4 +1,4 @@
-"""Notes of a run's progress: effects, items, questions, answers, timers."""
+"""Notes of a run's progress: effects, items, questions, answers, timers, messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     number, id or patch."""
     args: str = ""
     """A digest of the arguments."""
+    inputs: str = ""
+    """The arguments as a person reads them, short and redacted; empty if no person may be asked."""
     policy: str = "ask"
     began: str = ""
     done: bool = False
     failures: int = 0
     """Attempts that failed before this one."""
+    since: str = ""
+    """The begin of the first attempt, if others failed before this one."""
     repeat: bool = False
     """The call did not happen, and one more attempt is permitted."""
     value: msgspec.Raw = msgspec.Raw()
@@ -33,6 +37,10 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     seconds: float = 0.0
     tokens: int = 0
     dollars: float = 0.0
+    model: str = ""
+    """The model that was paid for, if the call names one."""
+    output: int = 0
+    """How many of the tokens the model wrote."""
 
 
 class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -75,8 +83,37 @@ class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
     until: float | None = None
     """Seconds since 1970; None if only the event ends the wait."""
     event: bool = False
+    mail: bool = False
+    """The event is the next message of a topic."""
     expired: bool = False
     """The time has come: the sleep is over, or the event did not come."""
+
+
+class Message(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message to a run, kept until the run takes it."""
+
+    id: str
+    topic: str
+    value: msgspec.Raw
+    seq: int = 0
+    """Its place in the journal, which is the order of delivery; known when it is read."""
+
+
+class Mailbox(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The messages that a run has taken; checkpoints carry it along."""
+
+    id: str
+    """The run's id: a fork has a mailbox of its own."""
+    taken: dict[str, int]
+    """The place in the journal of the last message that was taken, by topic."""
+
+
+class Published(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The values that a run shows to others; checkpoints carry them along."""
+
+    id: str = "published"
+    values: msgspec.Raw
+    """All of them, as the codec writes them."""
 
 
 NOTE_KINDS: dict[str, type[Any]] = {
@@ -85,5 +122,8 @@ NOTE_KINDS: dict[str, type[Any]] = {
     "question": Question,
     "answer": Answer,
     "timer": Timer,
+    "message": Message,
+    "mailbox": Mailbox,
+    "published": Published,
 }
 """The types of such notes, by kind."""

@@ -31,6 +31,7 @@ STATUSES = (
     "waiting",
     "completed",
     "failed",
+    "cancelled",
     "interrupted",
     "stalled",
     "max_rounds_reached",
@@ -40,6 +41,9 @@ STATUSES = (
 
 OPEN_FROM = "open_from"
 """Metadata of a checkpoint whose step is open: the record after which the step's notes begin."""
+
+OVER = ("completed", "cancelled")
+"""The statuses of runs that have ended for good: nothing continues them."""
 
 _ALIASES = {"in_progress": "running", "error": "failed"}
 

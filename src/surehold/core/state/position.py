@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -33,12 +33,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lineage:
-    """The checkpoint that a state and those made from it were last saved as."""
+    """The last checkpoint of a state and of those made from it, and their observer."""
 
-    __slots__ = ("checkpoint_id",)
+    __slots__ = ("checkpoint_id", "observer")
 
-    def __init__(self, checkpoint_id: str | None = None) -> None:
+    def __init__(
+        self, checkpoint_id: str | None = None, observer: Callable[..., None] | None = None
+    ) -> None:
         self.checkpoint_id = checkpoint_id
+        self.observer = observer
+        """Told of the states that are made: type of the event, state, and facts."""
 
 
 class Secrets(Mapping[str, Any]):

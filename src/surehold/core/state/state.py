@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
@@ -9,7 +10,9 @@ from uuid import uuid4
 
 import msgspec
 
+from surehold.core.cards import card
 from surehold.core.records import check_run_id
+from surehold.core.state.events import Event, Observer, deliver
 from surehold.core.state.position import Lineage, Place, Secrets, read_metadata, read_place
 from surehold.core.values import (
     LAZY_BYTES,
@@ -34,6 +37,9 @@ class Saver(Protocol):
     def save_checkpoint(self, state: State) -> str:
         """Save *state* and return the checkpoint's id."""
 
+    def load_checkpoint(self, checkpoint_id: str) -> Any:
+        """Load the state of a checkpoint."""
+
 
 _find_saver: list[Callable[[Any], Saver]] = []
 
@@ -50,6 +56,25 @@ def find_saver(target: Any) -> Saver:
     if _find_saver:
         return _find_saver[0](target)
     raise UsageError("there is no manager to save through", hint="import surehold, or pass one")
+
+
+def _told(observer: Observer) -> Callable[[str, State, dict[str, Any]], None]:
+    """The function that tells *observer* of the states that are made."""
+    if not callable(getattr(observer, "on_event", None)):
+        raise UsageError(f"observer is {observer!r}", hint="give an object with on_event(event)")
+    failed: set[int] = set()
+
+    def tell(kind: str, state: State, facts: dict[str, Any]) -> None:
+        data = {"run_id": state.run_id, "node": state.node, **facts}
+        now = datetime.now(UTC)
+        event = Event(type=kind, source=state.name, timestamp=now, data=data)
+        deliver(event, (observer,), failed, _warn_of_failure)
+
+    return tell
+
+
+def _warn_of_failure(observer: Observer, error: Exception) -> None:
+    warnings.warn(f"{observer!r} failed: {error!r}", RuntimeWarning, stacklevel=6)
 
 
 class _Parts:
@@ -95,16 +120,23 @@ state.append("key", item), or list(value) for a copy you may change)
         run_id: str | None = None,
         name: str = "",
         secrets: Mapping[str, Any] | None = None,
+        observer: Observer | None = None,
     ) -> Self:
         """A state at step 0 of *run_id* (by default a new run).
 
-        *secrets* travel with the state and are never saved, logged or shown.
+        *secrets* travel with the state and are never saved, logged or shown. The *observer* is
+        told of this state and of those made from it, by ``state.create``, ``set``, ``merge`` and
+        ``clone``; it is not saved either.
         """
         if name:
             check_run_id(name, "name")
         place = Place(run_id=str(uuid4()) if run_id is None else check_run_id(run_id), name=name)
         made = cls._make({}, {}, place, datetime.now(UTC), Secrets(secrets or {}), Lineage())
-        return made.merge(values) if values else made
+        made = made.merge(values) if values else made
+        if observer is not None:
+            made.lineage.observer = _told(observer)
+            made._tell("state.create", keys=made.keys())
+        return made
 
     @classmethod
     def _make(
@@ -158,6 +190,10 @@ state.append("key", item), or list(value) for a copy you may change)
 
     def _with(self, values: dict[str, Any], natures: dict[str, Nature]) -> Self:
         return self._make(values, natures, self.place, self._timestamp, self._secrets, self.lineage)
+
+    def _tell(self, kind: str, **facts: Any) -> None:
+        if self.lineage.observer is not None:
+            self.lineage.observer(kind, self, facts)
 
     def placed(self, place: Place) -> Self:
         """The state at another place."""
@@ -223,7 +259,14 @@ state.append("key", item), or list(value) for a copy you may change)
             value = values[key]
             key_text(key)
             made[key], natures[key] = _taken_in(key, value)
-        return self._with(made, natures)
+        changed = self._with(made, natures)
+        if self.lineage.observer is not None:
+            keys = list(values)
+            if len(keys) == 1:
+                changed._tell("state.set", key=keys[0])
+            else:
+                changed._tell("state.merge", keys=keys)
+        return changed
 
     def with_values_of(self, other: State) -> Self:
         """This state, with its own run and place, and the values of *other*."""
@@ -253,7 +296,10 @@ state.append("key", item), or list(value) for a copy you may change)
 
     def clone(self) -> Self:
         """The same state again, of the same run and place."""
-        return self._with(self._values, self._natures)
+        made = self._with(self._values, self._natures)
+        if self.lineage.observer is not None:
+            made._tell("state.clone", keys=made.keys())
+        return made
 
     def at(
         self,
@@ -283,7 +329,7 @@ state.append("key", item), or list(value) for a copy you may change)
         return made
 
     def checkpoint(self, target: Any = None) -> str:
-        """Save through a manager, a storage, a registered name or address; return the id."""
+        """Save to a manager, a storage, a store, a name or an address; return the id."""
         return find_saver(target).save_checkpoint(self)
 
     # Knowing
@@ -387,6 +433,12 @@ state.append("key", item), or list(value) for a copy you may change)
         place = self.place
         where = f" at {place.node}" if place.node else ""
         return f"<State {place.run_id} step {place.step}{where}: {', '.join(self._values)}>"
+
+    def _repr_html_(self) -> str:
+        """The values as a card, in a notebook; secrets are left out."""
+        place = self.place
+        shown = {key: self[key] for key in self._values if key not in self._secrets}
+        return card(place.run_id, place.status, [f"step {place.step}", place.node or ""], shown)
 
 
 def _taken_in(key: str, value: Any) -> tuple[Any, Nature]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from surehold.core.values.bounded import remember as remember
 from surehold.core.values.codec import Opaque as Opaque
+from surehold.core.values.codec import can_change as can_change
+from surehold.core.values.codec import copied as copied
 from surehold.core.values.codec import decode as decode
 from surehold.core.values.codec import encode as encode
 from surehold.core.values.codec import encode_tree as encode_tree
 from surehold.core.values.codec import give_out as give_out
+from surehold.core.values.codec import is_registered as is_registered
 from surehold.core.values.codec import register_type as register_type
 from surehold.core.values.codec import take_in as take_in
 from surehold.core.values.codec import weigh as weigh

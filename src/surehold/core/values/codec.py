@@ -2,8 +2,9 @@
 
 What JSON cannot say carries a tag: ``{"$t": "datetime", "v": "2026-11-15T20:21:19+00:00"}``. A
 user's own dict that has a ``$t`` key is written as tagged pairs, so it cannot be mistaken for a
-tag. Classes of the user's own are registered in code; the decoder looks names up in that registry
-and nowhere else, so no text can make it import or call anything.
+tag. Classes of the user's own are registered in code or, if they are made of fields, learned when
+a value is saved. The decoder looks names up in that registry and in the modules that are imported
+already, so no text can make it import or call anything.
 
 >>> text = encode({"when": (1, 2), "$t": "mine"})
 >>> decode(text)
@@ -13,6 +14,7 @@ and nowhere else, so no text can make it import or call anything.
 from __future__ import annotations
 
 import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from threading import Lock
@@ -20,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from surehold.core.values.classes import find_class, is_learnable, name_of
 from surehold.core.values.frozen import (
     DEPTH_LIMIT,
     FrozenDict,
@@ -64,6 +67,8 @@ class _Type(msgspec.Struct, frozen=True):
     parts: ObjectParts
     ordinary: bool
     """True if `parts.make` is the user's: it gets plain containers in frozen values too."""
+    learned: bool = False
+    """True if the class was not registered, but saved or found by its name."""
 
 
 _by_class: dict[type, _Type] = {}
@@ -112,11 +117,43 @@ def register_type(
                 f"the type name {name!r} is taken by {holder.cls.__qualname__}",
                 hint="pass another name=",
             )
-        if former is not None and former.name != name:
+        if former is not None and former.name != name and not former.learned:
             raise UsageError(f"{cls.__qualname__} is already registered as {former.name!r}")
         _by_name[name] = entry
         _by_class[cls] = entry
     return cls
+
+
+def _entry_of(cls: type) -> _Type | None:
+    """The entry of a class, which is learned if it is made of fields."""
+    entry = _by_class.get(cls)
+    if entry is None and is_learnable(cls):
+        entry = _learn(cls)
+    return entry
+
+
+def _learn(cls: type) -> _Type | None:
+    try:
+        entry = _Type(name_of(cls), cls, parts_of(cls), ordinary=False, learned=True)
+    except UsageError:  # it is more than its fields
+        return None
+    with _registering:
+        _by_name.setdefault(entry.name, entry)
+        return _by_class.setdefault(cls, entry)
+
+
+def _found(name: str) -> _Type | None:
+    """The entry of a class that this process has under *name*, and has not saved yet."""
+    cls = find_class(name)
+    if cls is None or (name_of(cls) != name and f"{cls.__module__}.{cls.__qualname__}" != name):
+        return None
+    return _entry_of(cls)
+
+
+def is_registered(cls: type) -> bool:
+    """True if `register_type` was called with *cls*."""
+    entry = _by_class.get(cls)
+    return entry is not None and not entry.learned
 
 
 def _identity(cls: type) -> tuple[str, str]:
@@ -143,7 +180,7 @@ def _to_tree(value: Any, depth: int = 0) -> Any:
         return {"$t": tag, "v": items if kind is tuple else sorted(items, key=encode_tree)}
     if kind is Opaque:
         return {"$t": value.tag, "v": parse(value.text)}
-    entry = _by_class.get(kind)
+    entry = _entry_of(kind)
     if entry is None:
         raise unknown_type(value)
     parts = _taken_apart(value, entry)
@@ -237,7 +274,7 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
         read_container = _READ_CONTAINER.get(tag)
         if read_container is not None:
             return read_container(body, frozen)
-        entry = _by_name.get(tag)
+        entry = _by_name.get(tag) or _found(tag)
         if entry is not None:
             return entry.parts.make(_read_parts(body, frozen and not entry.ordinary))
     except (SureholdError, Warning):
@@ -252,11 +289,13 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
     if _strict.get():
         raise DecodeError(
             f"no type is registered as {tag!r}",
-            hint=f"surehold.register_type(cls, name={tag!r}) before it is read",
+            hint="import the module of the class before the run is read, or"
+            f" surehold.register_type(cls, name={tag!r})",
             tag=tag,
         )
     warnings.warn(
-        f"no type is registered as {tag!r}; the value is kept as it was stored",
+        f"no type is known as {tag!r}; the value is kept as it was stored (import the module of the"
+        " class before the run is read, or register it)",
         UnknownTypeWarning,
         stacklevel=2,
     )
@@ -304,7 +343,7 @@ def _keep(value: Any, depth: int = 0) -> tuple[Any, Nature] | None:
     kind = type(value)
     if kind in WRITERS or kind is Opaque:
         return value, _TAGGED
-    entry = _by_class.get(kind)
+    entry = _entry_of(kind)
     if entry is None:
         return None
     return value, _LIVE if entry.parts.live else _TAGGED
@@ -337,6 +376,22 @@ def _ordinary(value: Any) -> Any:
     if entry is None or not entry.parts.live:
         return value
     return _from_tree(_to_tree(value), False)
+
+
+def can_change(value: Any) -> bool:
+    """Return False if *value*, which can be stored, is the same for ever."""
+    kind = type(value)
+    if kind in WRITERS:
+        return False
+    if kind is FrozenDict or kind is FrozenList or kind is FrozenSet:
+        return bool(value.nature is _LIVE)
+    entry = _by_class.get(kind)
+    return entry is None or entry.parts.live
+
+
+def copied(value: Any) -> Any:
+    """*value* as it is loaded after it was saved: a copy, if it can change."""
+    return decode(encode(value)) if can_change(value) else value
 
 
 def weigh(value: Any) -> Nature:
@@ -395,4 +450,38 @@ def decode(text: bytes, *, frozen: bool = False, strict: bool = False) -> Any:
         raise DecodeError(f"stored text is nested too deep: {what}") from error
 
 
+_FACTORIES: dict[str, Any] = {
+    one.__name__: one
+    for one in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+}
+
+
+def _defaultdict_parts(value: Any) -> list[Any]:
+    factory = value.default_factory
+    if factory is not None and _FACTORIES.get(getattr(factory, "__name__", "")) is not factory:
+        raise EncodeError(
+            f"a defaultdict that makes its values with {factory!r} cannot be stored",
+            hint=f"store dict(value), or use a factory of {', '.join(_FACTORIES)}",
+        )
+    return [factory and factory.__name__, [*value.items()]]
+
+
+def _read_defaultdict(parts: Any) -> Any:
+    factory, pairs = parts
+    return defaultdict(None if factory is None else _FACTORIES[factory], pairs)
+
+
 register_type(bytearray, encode=bytes, decode=bytearray)
+register_type(
+    deque,
+    encode=lambda value: [value.maxlen, [*value]],
+    decode=lambda parts: deque(parts[1], parts[0]),
+)
+register_type(Counter, encode=dict, decode=Counter)
+register_type(defaultdict, encode=_defaultdict_parts, decode=_read_defaultdict)
+register_type(OrderedDict, encode=lambda value: [*value.items()], decode=OrderedDict)
+register_type(
+    range,
+    encode=lambda value: [value.start, value.stop, value.step],
+    decode=lambda parts: range(*parts),
+)

@@ -7,10 +7,12 @@ by identity, and a list that only grew by its lineage, so that a save costs what
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from enum import IntEnum
+import dataclasses
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum, IntEnum
+from io import IOBase
 from math import isfinite
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NoReturn
 
 from surehold.errors import EncodeError, UsageError
@@ -318,6 +320,15 @@ def unknown_type(value: Any) -> EncodeError:
             f"an unfinished {cls.__qualname__} cannot be stored",
             hint="write await before the call that returned it",
         )
+    if isinstance(value, IOBase):
+        return EncodeError(
+            f"an open file ({cls.__qualname__}) cannot be stored",
+            hint="store its path, or what its read() returns",
+        )
+    if isinstance(value, ModuleType):
+        return EncodeError(
+            f"the module {value.__name__} cannot be stored", hint="store its name, and import it"
+        )
     if isinstance(value, Iterator):
         return EncodeError(
             f"an iterator ({cls.__qualname__}) cannot be stored", hint="store a list of its items"
@@ -330,7 +341,28 @@ def unknown_type(value: Any) -> EncodeError:
         )
     return EncodeError(
         f"{cls.__module__}.{cls.__qualname__} is not a type that can be stored",
-        hint=f"surehold.register_type({cls.__qualname__}), or store plain values of it",
+        hint=_way_out(value),
+    )
+
+
+def _way_out(value: Any) -> str:
+    """A way to store a value of a class that is not known, or what it holds."""
+    cls = type(value)
+    if dataclasses.is_dataclass(cls) or issubclass(cls, Enum) or hasattr(cls, "_fields"):
+        if "<locals>" in cls.__qualname__:
+            return f"define {cls.__qualname__} at the top of its module, or register it there"
+        return f"surehold.register_type({cls.__qualname__})"
+    for base in (memoryview, str, int, float, dict, list, tuple, set, frozenset, bytes):
+        if isinstance(value, base):
+            plain = "bytes" if base is memoryview else base.__name__
+            return f"store {plain}(value)"
+    if isinstance(value, Mapping):
+        return "store dict(value)"
+    if isinstance(value, Collection):
+        return "store list(value)"
+    return (
+        "store what makes it, and make it again where it is used; or"
+        " surehold.register_type(type(value), encode=..., decode=...)"
     )
 
 

@@ -9,12 +9,16 @@ nothing is left out silently.
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum, Flag
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from surehold.core.values.classes import is_numpy
 from surehold.errors import EncodeError, UsageError
 
 
@@ -28,7 +32,9 @@ class ObjectParts(msgspec.Struct, frozen=True):
 
 
 def parts_of(cls: Any) -> ObjectParts:
-    """The parts of an enum, a dataclass, a `msgspec.Struct` or a pydantic model."""
+    """The parts of an object that is made of fields, or of a numpy array or scalar."""
+    if is_numpy(cls):
+        return _numpy_parts(cls)
     if issubclass(cls, Flag):
         return ObjectParts(lambda value: value.value, cls, live=False)
     if issubclass(cls, Enum):
@@ -39,6 +45,8 @@ def parts_of(cls: Any) -> ObjectParts:
         return _pydantic_parts(cls)
     if dataclasses.is_dataclass(cls):
         return _dataclass_parts(cls)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return _named_tuple_parts(cls)
     raise UsageError(
         f"{cls.__qualname__} is no enum, dataclass, msgspec.Struct or pydantic model",
         hint="pass encode= and decode=",
@@ -57,6 +65,64 @@ def _missing(name: str) -> ValueError:
     return ValueError(f"the field {name!r} has no stored value and no default")
 
 
+UNDECLARED = ""
+"""The part that holds an object's attributes that are no fields; no field has this name."""
+
+
+def _undeclared(cls: Any, value: Any, fields: Iterable[str]) -> dict[str, Any]:
+    """The attributes that are no fields of the class, and no cached properties."""
+    own: dict[str, Any] = getattr(value, "__dict__", {})
+    return {
+        name: item
+        for name, item in own.items()
+        if name not in fields and not isinstance(getattr(cls, name, None), cached_property)
+    }
+
+
+def _named_tuple_parts(cls: Any) -> ObjectParts:
+    def take(value: Any) -> list[Any]:
+        if names := [*_undeclared(cls, value, ())]:
+            raise EncodeError(
+                f"{cls.__qualname__} has the attribute {names[0]!r}, which is no field",
+                hint=f"make {names[0]!r} a field, or store a dataclass",
+            )
+        return list(value)
+
+    def make(items: list[Any]) -> Any:
+        if len(items) != len(cls._fields):
+            raise ValueError(f"the class has {len(cls._fields)} fields, not {len(items)}")
+        return tuple.__new__(cls, items)
+
+    return ObjectParts(take, make)
+
+
+_DTYPE = re.compile(r"[<>|=][biufcSUMm]\d+(\[\d*[a-zA-Z]+\])?")
+"""Stored kinds of numbers, texts and times; others refer to Python objects or have fields."""
+
+
+def _numpy_parts(cls: Any) -> ObjectParts:
+    """The type, form and bytes of an array; a scalar is an array without dimensions."""
+    numpy = sys.modules["numpy"]
+    is_array = cls is numpy.ndarray
+
+    def take(value: Any) -> list[Any]:
+        if not _DTYPE.fullmatch(value.dtype.str) or value.dtype.metadata:
+            raise EncodeError(
+                f"a {cls.__qualname__} of {value.dtype} cannot be stored",
+                hint="store value.tolist(), or an array of numbers, texts or times",
+            )
+        return [value.dtype.str, list(value.shape), value.tobytes()]
+
+    def make(parts: list[Any]) -> Any:
+        dtype, shape, body = parts
+        if not _DTYPE.fullmatch(dtype):
+            raise ValueError(f"{dtype!r} is no type of numbers, texts or times")
+        made = numpy.ndarray(tuple(shape), dtype, body)
+        return made.copy() if is_array else made[()]
+
+    return ObjectParts(take, make, live=is_array)
+
+
 def _dataclass_parts(cls: Any) -> ObjectParts:
     try:
         object.__new__(cls)
@@ -67,17 +133,18 @@ def _dataclass_parts(cls: Any) -> ObjectParts:
     fields = {field.name: field for field in dataclasses.fields(cls)}
 
     def take(value: Any) -> dict[str, Any]:
-        try:
-            return {name: getattr(value, name) for name in fields}
-        except AttributeError:
-            parts = {name: getattr(value, name) for name in fields if hasattr(value, name)}
+        parts = {name: getattr(value, name) for name in fields if hasattr(value, name)}
         for name, field in fields.items():
             if field.init and name not in parts:
                 raise _not_set(name)
+        if more := _undeclared(cls, value, fields):
+            parts[UNDECLARED] = more
         return parts
 
     def make(parts: dict[str, Any]) -> Any:
         made = object.__new__(cls)
+        for name, item in parts.pop(UNDECLARED, {}).items():
+            object.__setattr__(made, name, item)
         for name, item in parts.items():
             object.__setattr__(made, name, item)
         if parts.keys() != fields.keys():
@@ -107,12 +174,18 @@ def _struct_parts(cls: Any) -> ObjectParts:
 
     def take(value: Any) -> dict[str, Any]:
         try:
-            return {name: getattr(value, name) for name in names}
+            parts = {name: getattr(value, name) for name in names}
         except AttributeError as error:
             raise EncodeError(f"a field is not set: {error}") from None
+        if more := _undeclared(cls, value, names):
+            parts[UNDECLARED] = more
+        return parts
 
     def make(parts: dict[str, Any]) -> Any:
+        more = parts.pop(UNDECLARED, {})
         made = cls(**parts)
+        for name, item in more.items():
+            put(made, name, item)
         # A struct can only be made by calling its class: undo what that has changed.
         if hasattr(cls, "__post_init__"):
             for name, item in parts.items():
@@ -133,6 +206,8 @@ def _pydantic_parts(cls: Any) -> ObjectParts:
             "fields": {name: values[name] for name in cls.model_fields},
             "set": sorted(state["__pydantic_fields_set__"]),
         }
+        if more := _undeclared(cls, value, cls.model_fields):
+            parts[UNDECLARED] = more
         for name in ("extra", "private"):
             if state.get(f"__pydantic_{name}__") is not None:
                 parts[name] = state[f"__pydantic_{name}__"]
@@ -147,6 +222,7 @@ def _pydantic_parts(cls: Any) -> ObjectParts:
                 if field.is_required():
                     raise _missing(name)
                 values[name] = field.get_default(call_default_factory=True)
+        values.update(parts.get(UNDECLARED, {}))
         made = cls.__new__(cls)
         made.__setstate__(
             {

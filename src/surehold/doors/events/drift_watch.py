@@ -18,7 +18,7 @@ from surehold.core.policy import (
     Sensitivity,
     check_policy,
 )
-from surehold.core.state import State
+from surehold.core.state import Event, Observer, State
 from surehold.doors.events.drift_history import (
     Action,
     Progress,
@@ -26,7 +26,6 @@ from surehold.doors.events.drift_history import (
     step_detectors,
     values_of,
 )
-from surehold.doors.events.observers import Event, Observer
 from surehold.doors.result import GraphResult
 from surehold.doors.resume import rewind_run
 from surehold.engine.journal import CheckpointMetadata

@@ -6,40 +6,16 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Any
 
-import msgspec
-
+from surehold.core.state import Event, Observer, deliver
 from surehold.doors.checks import check_listener, is_async
 from surehold.engine.runs.effects import failure_text
 from surehold.engine.runs.positions import Emit
 from surehold.errors import NotFoundError, UsageError
 
 logger = logging.getLogger("surehold.graph")
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a run. `data` holds facts about it, not the values of the state."""
-
-    type: str
-    source: str
-    """The graph's name."""
-    timestamp: datetime
-    data: Mapping[str, Any]
-    seq: int = 0
-    """The newest record of its run when it happened; 0 before there is one. `surehold.events`
-    gives the recorded events after it, in any process."""
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """Receives every event, at once and on the thread where it happens.
-
-    `on_event` is a plain method. An exception that it raises is logged and changes nothing.
-    """
-
-    def on_event(self, event: Event) -> None:
-        """Handle *event*."""
 
 
 class NoopObserver:
@@ -154,6 +130,15 @@ def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple
     return tuple(one for one in made if not isinstance(one, NoopObserver))
 
 
+def _log_failure(kind: str, observer: Observer, error: Exception) -> None:
+    logger.warning(
+        "%r failed on %s; its later failures in this run are not logged",
+        observer,
+        kind,
+        exc_info=error,
+    )
+
+
 def emitter(
     observers: Sequence[Observer],
     source: str,
@@ -167,6 +152,8 @@ def emitter(
     if not observers:
         return None
 
+    failed: set[int] = set()
+
     def emit(kind: str, data: Mapping[str, Any]) -> None:
         event = Event(
             type=kind,
@@ -175,10 +162,6 @@ def emitter(
             data={**facts, **data},
             seq=head() if head is not None else 0,
         )
-        for observer in observers:
-            try:
-                observer.on_event(event)
-            except Exception:
-                logger.warning("%r failed on %s", observer, kind, exc_info=True)
+        deliver(event, observers, failed, partial(_log_failure, kind))
 
     return emit

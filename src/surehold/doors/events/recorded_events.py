@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from surehold.core.records import Header, Record
-from surehold.doors.events.observers import Event
+from surehold.core.state import Event
 from surehold.engine.journal import Reader
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import UNDER_WAY, status_of_run, view_note
@@ -48,12 +50,13 @@ def events(
     Give the `seq` of the last event that was seen, of this or of a stream in another process. The
     journal keeps checkpoints, effects with their costs, questions and answers; a model's text as
     it came is not kept. With *follow* the events that come are given too, until the run is at
-    rest: completed, failed, waiting, or without a process. Iterate with ``for`` or ``async for``.
+    rest: completed, failed, waiting, or without a process. A client that was cut off may get an
+    event again, and misses none. Iterate with ``for`` or ``async for``.
 
     >>> import surehold
     >>> storage = surehold.MemoryStorage()
     >>> with surehold.run("loop-2026-11-16", storage=storage) as run:
-    ...     length = run.call(len, "kelp")
+    ...     length = run.effect("length", len, "kelp")
     >>> seen = [*surehold.events("loop-2026-11-16", storage=storage)]
     >>> [event.type for event in seen if event.type.startswith(("effect", "run"))]
     ['effect.start', 'effect.complete', 'run.completed']
@@ -100,13 +103,36 @@ class RunEvents:
                     return
                 while last < run.seq:
                     upto = min(run.seq, last + _AT_ONCE)
-                    records = reader.records(self._run_id, last + 1, upto)
-                    yield [event for record in records for event in _events_of(reader, record)]
+                    yield [*_told(reader, reader.records(self._run_id, last + 1, upto))]
                     last = upto
                 if not self._follow or status_of_run(manager.storage, run) not in UNDER_WAY:
                     return
                 changes.wait(_PATIENCE)
                 yield []  # a closed iteration ends here
+
+
+def _told(reader: Reader, records: Iterable[Record]) -> Iterator[Event]:
+    """The events of *records*: what a run waits for is told before the run waits.
+
+    A client may be cut off between two events of one commit. Only the last of them has a `seq`
+    after which nothing of it is left; the others have one after which all of it is given again.
+    """
+    commit: list[Event] = []
+    for record in records:
+        asks = record.header.frame == "note" and record.header.kind == "question"
+        if not asks:
+            yield from _settled(commit)
+            commit = []
+        found = [*_events_of(reader, record)]
+        commit = [*commit[:-1], *found, *commit[-1:]] if asks and len(commit) > 1 else found
+    yield from _settled(commit)
+
+
+def _settled(commit: list[Event]) -> Iterator[Event]:
+    first, last = min((e.seq for e in commit), default=0), max((e.seq for e in commit), default=0)
+    for event in commit:
+        seq = last if event is commit[-1] else first - 1
+        yield msgspec.structs.replace(event, seq=seq)
 
 
 def _events_of(reader: Reader, record: Record) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from surehold.doors.events.observers import Event
+from surehold.core.state import Event
 from surehold.errors import UsageError
 
 P = ParamSpec("P")

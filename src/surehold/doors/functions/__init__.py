@@ -6,16 +6,23 @@ Holds workflows, steps, and the recorded clock, chance and waits. What an effect
 
 from __future__ import annotations
 
+from surehold.doors.functions.continuing import continue_as_new as continue_as_new
 from surehold.doors.functions.definition import AsyncStep as AsyncStep
 from surehold.doors.functions.definition import AsyncWorkflow as AsyncWorkflow
 from surehold.doors.functions.definition import Step as Step
 from surehold.doors.functions.definition import Workflow as Workflow
 from surehold.doors.functions.definition import step as step
 from surehold.doors.functions.definition import workflow as workflow
+from surehold.doors.functions.racing import Selected as Selected
+from surehold.doors.functions.racing import race as race
+from surehold.doors.functions.racing import select as select
 from surehold.doors.functions.recorded import gather as gather
 from surehold.doors.functions.recorded import now as now
 from surehold.doors.functions.recorded import patched as patched
+from surehold.doors.functions.recorded import publish as publish
 from surehold.doors.functions.recorded import random as random
+from surehold.doors.functions.recorded import recorded_value as recorded_value
 from surehold.doors.functions.recorded import uuid4 as uuid4
+from surehold.doors.functions.waits import receive as receive
 from surehold.doors.functions.waits import sleep as sleep
 from surehold.doors.functions.waits import wait_for as wait_for

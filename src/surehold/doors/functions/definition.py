@@ -9,13 +9,27 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from surehold.core.context import during
 from surehold.core.policy import RetryOptions, check_above_zero, read_policy, refuse_options
-from surehold.core.records import check_run_id
+from surehold.core.records import check_run_id, digest_of
 from surehold.doors.events import Event, EventStream
+from surehold.doors.functions.continuing import Continued
 from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
+from surehold.doors.functions.recorded import recorded_value
+from surehold.doors.functions.transactions import in_transaction
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult
 from surehold.doors.resume import Resumable, entry_point_of
@@ -27,6 +41,7 @@ from surehold.doors.submit import (
     begin_queued,
 )
 from surehold.engine.commit import await_uncancelled
+from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs.effects import (
@@ -34,12 +49,12 @@ from surehold.engine.runs.effects import (
     CallPolicy,
     EffectCall,
     InDoubt,
-    args_digest,
     check_policy,
     perform,
     perform_now,
     to_await,
 )
+from surehold.engine.runs.messages import deliver, message_note, send
 from surehold.engine.runs.positions import (
     OPEN_RUN,
     CallContext,
@@ -63,7 +78,7 @@ _Started = tuple[FunctionRun, RunResult[Any] | None]
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 _START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
-"""Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
+"""Parameters of `Workflow.start` itself; `Workflow.options` is for functions that have one."""
 
 
 # Steps
@@ -83,7 +98,7 @@ class Step(Generic[P, R]):
     def __init__(self, function: Callable[P, R], policy: CallPolicy) -> None:
         self.function = function
         self.call_policy = policy
-        functools.update_wrapper(self, function)
+        _look_like(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; in a run, record its outcome or return the recorded one."""
@@ -108,7 +123,7 @@ class AsyncStep(Generic[P, R]):
     def __init__(self, function: Callable[P, Awaitable[R]], policy: CallPolicy) -> None:
         self.function = function
         self.call_policy = policy
-        functools.update_wrapper(self, function)
+        _look_like(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Take the next position in the run, and give what is to be awaited."""
@@ -118,13 +133,29 @@ class AsyncStep(Generic[P, R]):
             return _awaiting(self.function(*args, **kwargs))
         what = f"step {self.call_policy.name!r}"
         _check_async(context, what)
+        context.check_leaving()  # in this task, whichever awaits the call
         call = EffectCall(context, run, self.call_policy)
-        call.locate(None, args_digest(args, kwargs))
-        return to_await(what, perform(call, None, Called(self.function, args, kwargs)))
+        called = Called(self.function, args, kwargs)
+        call.locate(None, called.digest())
+        return to_await(what, perform(call, None, called))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A step that is a method, bound to its object."""
         return self if instance is None else functools.partial(self, instance)
+
+
+def _look_like(made: Any, function: Any) -> None:
+    """Let `inspect` take *made* for a function, async if *function* is.
+
+    Frameworks await what `inspect.iscoroutinefunction` calls one, and read its signature and
+    docstring; `inspect` knows a function by these attributes.
+    """
+    functools.update_wrapper(made, function)
+    while isinstance(function, functools.partial):
+        function = function.func
+    for name in ("__name__", "__code__", "__defaults__", "__kwdefaults__"):
+        if name not in vars(made) and hasattr(function, name):
+            setattr(made, name, getattr(function, name))
 
 
 def _check_async(context: CallContext, what: str) -> None:
@@ -139,6 +170,15 @@ async def _awaiting(made: Awaitable[T]) -> T:
     return await made
 
 
+class _MakesTransaction(Protocol):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncStep[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Step[P, R]: ...
+
+
 class _MakesStep(Protocol):
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]
@@ -151,23 +191,37 @@ def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: .
 @overload
 def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
+def step(*, transaction: object, **options: Unpack[StepOptions]) -> _MakesTransaction: ...
+@overload
 def step(**options: Unpack[StepOptions]) -> _MakesStep: ...
-def step(function: Callable[..., Any] | None = None, /, **options: Unpack[StepOptions]) -> Any:
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    transaction: object = None,
+    **options: Unpack[StepOptions],
+) -> Any:
     """Make a function a step: in a run its outcome is recorded, not computed again.
 
-    *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
-    given as *policy* instead. All attempts have one idempotency key, and failed ones are recorded.
-    Whether an attempt that took longer than *timeout* happened is not known, so *in_doubt* decides.
-    That is also for a process that died during the call; see `surehold.effect`. Outside a run it
-    is a plain call.
+    The fields of a `RetryPolicy` (*retries*, *backoff*, *timeout*, ...) may be given, or one as
+    *policy*. All attempts have one idempotency key, and failed ones are recorded.
+    If the process died during the call, or an attempt took longer than *timeout*, *in_doubt*
+    decides: ``retry`` (the default) calls again with the same key. A step that changes the outside
+    world, and must not do so twice, has ``in_doubt="ask"``, as a `surehold.effect` has by default.
+    Outside a run a step is a plain call.
 
-    >>> @step(retries=3, in_doubt="retry")
+    With *transaction* (a SQLAlchemy engine or sessionmaker, a `psycopg_pool` pool, or a function
+    that opens a connection) the function gets the connection or session as its first argument, and
+    what it writes is committed together with its outcome: killed at any moment, it has happened
+    exactly when its rows are there.
+
+    >>> @step(retries=3)
     ... def double(number: int) -> int:
     ...     return 2 * number
     >>> double(4)
     8
     """
-    refuse_options("step", options, StepOptions.__annotations__)
+    refuse_options("step", options, ("transaction", *StepOptions.__annotations__))
     in_doubt, probe = options.get("in_doubt"), options.get("probe")
     attempts = read_policy(options)
 
@@ -176,13 +230,20 @@ def step(function: Callable[..., Any] | None = None, /, **options: Unpack[StepOp
         typed = Typed(function)
         rules = CallPolicy(
             name=called,
-            in_doubt=check_policy(called, in_doubt, probe),
+            in_doubt=check_policy(called, in_doubt, probe, default="retry"),
             probe=probe,
             attempts=attempts,
             write=typed.write,
             read=typed.read,
         )
         kind: Any = AsyncStep if inspect.iscoroutinefunction(function) else Step
+        if transaction is not None:
+            if rules.in_doubt != "retry":
+                raise UsageError(
+                    f"step {called!r} has transaction= and in_doubt={rules.in_doubt!r}",
+                    hint="leave in_doubt out: the database says whether the step happened",
+                )
+            function = in_transaction(function, transaction, typed.storable)
         return kind(function, rules)
 
     return make if function is None else make(function)
@@ -207,6 +268,17 @@ def _name_of(function: Any, what: str, name: str | None) -> str:
 # Workflows
 
 
+class Submitting(Generic[P, Handle]):
+    """A workflow with options of its `start`; see `Workflow.options`."""
+
+    def __init__(self, submit: Callable[[Any, Any], Handle]) -> None:
+        self._submit = submit
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
+        """Queue the run for a worker, with all of these as arguments of the workflow."""
+        return self._submit(args, kwargs)
+
+
 class _Definition(ABC, Generic[P, R, Ended, Handle]):
     """The common base of plain and async workflows, which differ in what is awaited."""
 
@@ -226,7 +298,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
                 f"workflow {name!r} has a parameter {taken[0]!r}",
                 hint=f"choose another name: run() takes {', '.join(_OPTIONS)} itself",
             )
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        _look_like(self, function)
         others = _versions.setdefault((name, function.__module__), {})
         others[version] = self
 
@@ -260,7 +332,23 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         """The versions of the workflow in its module, whose runs can be resumed."""
         return tuple(sorted(_versions[self.name, self.function.__module__]))
 
-    def run(
+    # A call without options is checked against the function's own parameters. Python's types cannot
+    # add a keyword to parameters, so a call with an option is checked only when it is made.
+    @overload
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Ended: ...
+    @overload
+    def run(self, *args: Any, run_id: str | None, **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, storage: Target, **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, wait: bool, **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, on_event: Callable[[Event], None], **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, signals: bool | None, **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, lease_seconds: float, **options: Any) -> Ended: ...
+    def run(  # type: ignore[misc]
         self,
         *args: Any,
         run_id: str | None = None,
@@ -285,7 +373,23 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             partial(self._start, run_id, called, storage, lease_seconds, wait, on_event, signals)
         )
 
-    def start(
+    @overload
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle: ...
+    @overload
+    def start(self, *args: Any, run_id: str | None, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, storage: Target, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, queue: str, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, priority: int, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, key: str | None, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, delay: float | None, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, idempotency_key: str | None, **options: Any) -> Handle: ...
+    def start(  # type: ignore[misc]
         self,
         *args: Any,
         run_id: str | None = None,
@@ -303,27 +407,131 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         those of higher *priority* start first; those of different *key* s take turns. *delay* is
         the number of seconds to wait before the start. A second call with the same *run_id*
         or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
+        In a workflow the run has an id of its own that a replay gives again: it is begun once.
         """
-        submit = partial(
-            self._submit,
-            *(args, kwargs, storage),
+        self._check_parameters()
+        chosen = self.options(
             run_id=run_id,
+            storage=storage,
             queue=queue,
             priority=priority,
             key=key,
             delay=delay,
             idempotency_key=idempotency_key,
         )
+        return chosen.start(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        run_id: str | None = None,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> Submitting[P, Handle]:
+        """The workflow with options of `start`, whose names its parameters may have.
+
+        ``charge.options(queue="mail").start("order-7", key="k1")`` passes *key* to the function.
+        """
+        submit = partial(
+            self._submit,
+            storage=storage,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+        )
+
+        def start(args: Any, kwargs: Any) -> Handle:
+            chosen = self._child_id() if run_id is None and idempotency_key is None else run_id
+            return self._submitted(partial(submit, args, kwargs, run_id=chosen))
+
+        return Submitting(start)
+
+    def _child_id(self) -> str | None:
+        """The id of a run that another one begins: the same on every replay; else None."""
+        context = call_context()
+        if not isinstance(context, CallOrder):
+            return None
+        run_id = context.run.run_id
+        return recorded_value(
+            f"start {self.name}",
+            lambda place: f"{run_id}.{self.name}-{digest_of(place.encode())[:12]}",
+        )
+
+    def start_or_send(
+        self,
+        topic: str,
+        value: Any,
+        /,
+        *args: Any,
+        run_id: str,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> Handle:
+        """Send a message to a run, which is begun if it is not there.
+
+        It is then queued, with its message, in one commit. The arguments after *value* are those
+        of the workflow; a run that is there keeps its own. *idempotency_key* is that of the
+        message, see `surehold.send`.
+        """
+        message = message_note(topic, value, idempotency_key)
+        options = QueueOptions(run_id=run_id, queue=queue, priority=priority, key=key)
+        where = self.storage if storage is None else storage
+
+        def submit() -> RunHandle[Any]:
+            with opened(where) as manager:
+                if not manager.storage.has_run(run_id):
+                    self._begin_queued(manager, run_id, options, args, kwargs, message)
+                else:
+                    send(run_id, topic, value, idempotency_key=idempotency_key, storage=manager)
+            return RunHandle(run_id, where, partial(_look, self))
+
         return self._submitted(submit)
+
+    def _begin_queued(
+        self,
+        manager: CheckpointManager,
+        run_id: str,
+        options: QueueOptions,
+        args: Any,
+        kwargs: Any,
+        message: Note,
+    ) -> None:
+        entry, arguments = self.entry_point, self._typed.bind(args, kwargs)
+        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry)
+        if not begin_queued(manager, draft, entry, self.version, options, message):
+            run = manager.reader.run(run_id)
+            assert run is not None  # another process has just begun it
+            deliver(manager, run, message, is_keyed=False)
 
     def check_start(self, *args: Any, **kwargs: Any) -> None:
         """Raise an error if `start` with a run id would refuse these arguments."""
+        self._check_parameters()
         options: Any = {name: kwargs.pop(name) for name in _START_OPTIONS if name in kwargs}
         QueueOptions(run_id=self.name, **options)
-        for name, value in self._bind_queued(args, kwargs).items():
+        for name, value in self._typed.bind(args, kwargs).items():
             self._typed.storable(value, name)
 
+    @overload
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> EventStream[RunResult[R]]: ...
+    @overload
     def stream(
+        self, *args: Any, run_id: str | None, **options: Any
+    ) -> EventStream[RunResult[R]]: ...
+    @overload
+    def stream(self, *args: Any, storage: Target, **options: Any) -> EventStream[RunResult[R]]: ...
+    @overload
+    def stream(self, *args: Any, wait: bool, **options: Any) -> EventStream[RunResult[R]]: ...
+    def stream(  # type: ignore[misc]
         self,
         *args: Any,
         run_id: str | None = None,
@@ -398,7 +606,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     ) -> RunHandle[Any]:
         """Save the run with its arguments in a queue, and give a handle."""
         options = QueueOptions(**wanted)
-        arguments = self._bind_queued(args, kwargs)
+        arguments = self._typed.bind(args, kwargs)
         where = self.storage if storage is None else storage
         run_id = options.id_for(self.name)
         entry = self.entry_point
@@ -407,15 +615,14 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             check_begun(self.name, self._typed, run_id, arguments, where)
         return RunHandle(run_id, where, partial(_look, self))
 
-    def _bind_queued(self, args: Any, kwargs: Any) -> dict[str, Any]:
-        """The arguments by parameter; a `UsageError` if a queue cannot take them."""
+    def _check_parameters(self) -> None:
+        """Raise a `UsageError` if the function has a parameter that `start` takes itself."""
         taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
         if taken:
             raise UsageError(
                 f"workflow {self.name!r} has a parameter {taken[0]!r}, which start() takes itself",
-                hint="choose another name for it",
+                hint=f"{self.name}.options(queue=...).start(...) passes it to the workflow",
             )
-        return self._typed.bind(args, kwargs)
 
     def _call(self, execution: FunctionRun) -> Any:
         """Call the function of the version that the run began with."""
@@ -478,6 +685,14 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
     def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> RunHandle[R]:
         return submit()
 
+    def _call_again(self, execution: FunctionRun) -> Any:
+        """Call the function, and again whenever it begins its run anew."""
+        while True:
+            try:
+                return self._call(execution)
+            except Continued as again:
+                OPEN_RUN.set(execution.begin_again(again.arguments))
+
     def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
         execution, done = start()
         if done is not None:
@@ -486,7 +701,7 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
             try:
                 try:
                     with execution.active():
-                        value = self._call(execution)
+                        value = self._call_again(execution)
                 except BaseException as error:
                     ended = execution.reason(error)
                     waiting = execution.end_with(ended)
@@ -531,6 +746,14 @@ class AsyncWorkflow(
     async def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> AsyncRunHandle[R]:
         return AsyncRunHandle(await asyncio.to_thread(submit))
 
+    async def _call_again(self, execution: FunctionRun) -> Any:
+        """Call the function, and again whenever it begins its run anew."""
+        while True:
+            try:
+                return await self._call(execution)
+            except Continued as again:
+                OPEN_RUN.set(await _in_thread(execution.begin_again, again.arguments))
+
     async def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
         started: list[_Started] = []
         try:
@@ -541,7 +764,7 @@ class AsyncWorkflow(
             with execution.watching():
                 try:
                     with execution.active(), execution.stop.cancellable():
-                        value = await self._call(execution)
+                        value = await self._call_again(execution)
                 except BaseException as error:
                     ended = execution.reason(error)
                     if execution.is_left:

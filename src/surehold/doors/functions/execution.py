@@ -11,9 +11,9 @@ import msgspec
 
 from surehold.core.context import during
 from surehold.core.policy import Ending, RunFacts, ending_of
-from surehold.core.records import OPEN_FROM, Door, Effect, Header
+from surehold.core.records import OPEN_FROM, OVER, Door, Effect, Header
 from surehold.core.state import Lineage, Place, read_metadata
-from surehold.core.values import encode
+from surehold.core.values import copied, encode
 from surehold.doors.events import Event, Listener, emitter
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult, Spent, spent_on
@@ -30,9 +30,9 @@ from surehold.engine.runs import (
     waiting_of,
     warn_in_doubt,
 )
-from surehold.engine.runs.effects import AwaitsAll, calls_behind, describe, failure_in, failure_text
+from surehold.engine.runs.effects import AwaitsAll, calls_behind, failure_facts, failure_in
 from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
-from surehold.errors import EncodeError, NotFoundError, UsageError
+from surehold.errors import Cancelled, EncodeError, NotFoundError, UsageError
 from surehold.storage.base import Storage
 
 logger = logging.getLogger("surehold.checkpoint")
@@ -40,6 +40,10 @@ logger = logging.getLogger("surehold.checkpoint")
 _REDACTED = b"[redacted:"
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
+GENERATION, _STEPS = "generation", "steps_before"
+"""Metadata of a run that has begun anew: how often, and the recorded calls before."""
+_FORGETS_EVERY = 32
+"""Generations after which the records of earlier ones are freed."""
 _NO_RUN = "surehold runs lists the runs of a storage"
 
 
@@ -73,6 +77,10 @@ class FunctionRun:
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point: Callable[[], str] = str
         self._first = 0
+        self._generation = 0
+        """The number of times that the run has begun anew."""
+        self._steps = 0
+        """The recorded calls before that."""
         self._saved = Spent()
         self._order: CallOrder | None = None
         self._values: dict[str, Any] = {}
@@ -110,12 +118,17 @@ class FunctionRun:
         newest = opened.newest
         assert newest is not None
         self._values, self.version = _own_values(newest, state.to_dict())
+        self._generation = newest.metadata.get(GENERATION, 0)
+        if self._generation:  # it has other arguments by now
+            arguments = None
+            self._steps = newest.metadata.get(_STEPS, 0)
+            opened.ledger.mail.earlier = opened.earlier_messages
         self._check(newest, arguments)
-        self.arguments = self._values["arguments"]
+        self.arguments = copied(self._values["arguments"])
         if arguments is not None:  # the stored ones may be redacted
-            self.arguments = _storable(self._typed, arguments)
-        if newest.status == "completed":
-            result = _completed(newest, self._values, self._typed)
+            self.arguments = copied(_storable(self._typed, arguments))
+        if newest.status in OVER:
+            result = _ended(newest, self._values, self._typed)
             opened.close()
             return result
         if arguments is None and _REDACTED in encode(dict(self.arguments)):
@@ -126,14 +139,18 @@ class FunctionRun:
                 self.run_id,
             )
         self._first = newest.metadata.get(OPEN_FROM, newest.seq)
+        if self._generation:
+            opened.branch = self._first
         notes = opened.ledger.notes()
         self._saved = _spent(notes)
-        self._order = self._ordered(Recorded(note.content.id for note in notes))
+        self._order = self._ordered(
+            Recorded(note.content.id for note in notes if note.kind not in ("mailbox", "published"))
+        )
         return None
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
-        self.arguments = arguments
-        self._values = {"arguments": _storable(self._typed, arguments)}
+        stored = copied(_storable(self._typed, arguments))
+        self._values, self.arguments = {"arguments": stored}, copied(stored)
         self._save("routine", "running", {})
         first = self._opened.newest
         if first is None:
@@ -143,6 +160,25 @@ class FunctionRun:
             )
         self._first = first.seq
         self._order = self._ordered(Recorded())
+
+    def begin_again(self, called: tuple[tuple[Any, ...], dict[str, Any]]) -> CallOrder:
+        """Begin the run anew with other arguments; the order of its calls."""
+        opened, order = self._opened, self._order
+        assert order is not None
+        opened.leaving.check_body()
+        arguments = _storable(self._typed, self._typed.bind(*called))
+        stored = copied(arguments)
+        warn_in_doubt(self.run_id, opened.ledger.notes())
+        self._values, self.arguments = {"arguments": stored}, copied(stored)
+        self._generation, self._steps = self._generation + 1, self._steps + order.count
+        self._first, self._order = 0, None
+        self._save("routine", "running", {}, notes=[*opened.ledger.renew()])
+        assert opened.newest is not None
+        self._first = opened.branch = opened.newest.seq
+        if self._generation % _FORGETS_EVERY == 0:
+            opened.forget_before(self._first)
+        self._order = self._ordered(Recorded())
+        return self._order
 
     def _ordered(self, recorded: Recorded) -> CallOrder:
         return CallOrder(
@@ -172,6 +208,8 @@ class FunctionRun:
         """
         if self._order is not None:
             self._order.check_stop()
+            if self._opened.is_cancelled and not self._opened.ledger.entries:
+                raise Cancelled(f"run {self.run_id!r} was cancelled before it was begun")
         self._opened.leaving.enter()
         RUNS_HERE.append(self.run_id)
         if self._awaited:
@@ -179,7 +217,9 @@ class FunctionRun:
         try:
             with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
                 yield
-            self._opened.leaving.check()  # whoever hides the signal does not complete the run
+            self._opened.leaving.check_body()
+            if self._order is not None:
+                self._order.check_end()
         except BaseException as error:
             ended = self._opened.awaited.unwatch(error)
             if ended is None or ended is error:
@@ -272,13 +312,16 @@ class FunctionRun:
         self, ending: Ending, error: BaseException, notes: Sequence[Note] = ()
     ) -> None:
         failed = ending.kind == "recovery"
-        text = failure_text(describe(error), self._opened.hook_manager) if failed else ""
+        failure = failure_facts(error, self._opened.hook_manager) if failed else None
         facts: dict[str, Any] = {"error": type(error).__name__}
         if failed and self._opened.leaving.followed(calls_behind(error)):
             facts["compensated"] = True
         permitted = self._permissions(error) if ending.permits else []
-        self._save(ending.kind, ending.status, facts, notes=[*notes, *permitted], error=text)
-        self._say("run.interrupted" if not failed else "run.failed", **facts)
+        self._save(ending.kind, ending.status, facts, notes=[*notes, *permitted], extra=failure)
+        kind = (
+            "failed" if failed else "interrupted" if ending.status != "cancelled" else "cancelled"
+        )
+        self._say(f"run.{kind}", **facts)
 
     def _permissions(self, error: BaseException) -> list[Note]:
         """Notes that permit one more attempt of the failed calls that *error* came from.
@@ -305,13 +348,16 @@ class FunctionRun:
         metadata: dict[str, Any],
         *,
         notes: list[Note] | None = None,
-        error: str = "",
+        extra: dict[str, str] | None = None,
     ) -> None:
-        open_from = {OPEN_FROM: self._first} if self._first and status != "completed" else {}
+        open_from = {OPEN_FROM: self._first} if self._first and status not in OVER else {}
+        if self._generation:
+            open_from |= {GENERATION: self._generation, _STEPS: self._steps}
+        calls = self._order.count if self._order is not None else 0
         place = Place(
             run_id=self.run_id,
             name=self._name,
-            step=self._order.count if self._order is not None else 0,
+            step=self._steps + calls,
             kind=kind,
             status=status,
             metadata=read_metadata({**metadata, **open_from}),
@@ -322,9 +368,9 @@ class FunctionRun:
             self._values,
             self._opened.lineage,
             door=Door("function", self.version, self._entry_point()),
-            extra={"error": error} if error else None,
+            extra=extra,
             schema=0,
-            whole=place.step > _LONG,
+            whole=calls > _LONG or not self._first,
         )
         saved = self._opened.save(draft, notes=(*deferred, *(notes or ())), force=True)
         if not saved:
@@ -336,7 +382,7 @@ class FunctionRun:
         return RunResult(
             run_id=self.run_id,
             status=status,
-            step=self._order.count if self._order is not None else 0,
+            step=self._steps + (self._order.count if self._order is not None else 0),
             usage=_spent(self._opened.ledger.notes()),
             saved=self._saved,
             **facts,
@@ -410,6 +456,8 @@ def check_begun(
             loaded = manager.reader.load(newest)
             loaded.door.check("function", run_id, newest.name)
             _check_name(name, newest)
+            if newest.metadata.get(GENERATION):
+                return  # it has other arguments by now
             kept = loaded.graph_state().to_dict()
             _check_same(name, typed, run_id, kept, arguments, manager.hook_manager)
 
@@ -430,24 +478,25 @@ def look_up(
     values = loaded.graph_state().to_dict()
     loaded.door.check("function", run_id, newest.name)
     _check_name(name, newest)
-    if newest.status == "completed":
-        return _completed(newest, values, typed)
+    if newest.status in OVER:
+        return _ended(newest, values, typed)
     ledger = open_notes(reader, run)
     return RunResult(
         run_id=run_id,
         status=newest.status,
-        step=newest.step,
+        step=max(newest.step, *(note.step for note in ledger.notes()), 0),
         usage=_spent(ledger.notes()),
         waiting=tuple(waiting_of(run_id, note) for note in ledger.waiting()),
         error=failure_in(newest, loaded.extras[-1]),
     )
 
 
-def _completed(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunResult[Any]:
+def _ended(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunResult[Any]:
+    """The result of a run that is completed or cancelled."""
     return RunResult(
         run_id=newest.run_id,
-        status="completed",
-        value=typed.read(values.get("result")),
+        status=newest.status,
+        value=typed.read(values.get("result")) if newest.status == "completed" else None,
         step=newest.step,
         usage=msgspec.convert(dict(newest.metadata.get("usage", {})), Spent),
     )

@@ -6,40 +6,87 @@ import asyncio
 import inspect
 import random as _random
 import uuid as _uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from itertools import zip_longest
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from surehold.core.records import Effect
+from surehold.core.records import Effect, Published
 from surehold.core.values import decode, encode
+from surehold.engine.commit import in_event_loop
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import (
-    OPEN_RUN,
     CallContext,
     CallOrder,
     call_context,
     check_awaited,
 )
-from surehold.errors import ShapeError, UsageError
+from surehold.errors import Cancelled, ShapeError, UsageError
 
 T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
 
 
 def now() -> datetime:
     """The time, in UTC; in a run the recorded one, the same on every replay."""
-    return _recorded("now", lambda: datetime.now(UTC))
+    return recorded_value("now", lambda _: datetime.now(UTC))
 
 
 def random() -> float:
     """A number from 0 up to 1; in a run the recorded one, the same on every replay."""
-    return _recorded("random", _random.random)
+    return recorded_value("random", lambda _: _random.random())
 
 
 def uuid4() -> _uuid.UUID:
     """A random UUID; in a run the recorded one, the same on every replay."""
-    return _recorded("uuid4", _uuid.uuid4)
+    return recorded_value("uuid4", lambda _: _uuid.uuid4())
+
+
+def publish(**values: Any) -> Any:
+    """Show *values* to others while the run works: a status, a progress, an address.
+
+    They are merged, by name, with those published before, and durable when this returns.
+    ``handle.status_of()``, ``surehold show`` and the page show them. A replay publishes nothing
+    again. Outside a run nothing happens. Awaited in async code.
+
+    >>> publish(status="reading", progress=0.4)
+    """
+    if not values:
+        raise UsageError("publish() has nothing to show", hint="publish(status='reading')")
+    context = call_context()
+    run = context.run if context is not None else None
+    if context is None or run is None:
+        return asyncio.sleep(0) if in_event_loop() else None
+    entry = _published(context, values)
+    awaited = in_event_loop() if context.awaited is None else context.awaited
+    if awaited:
+        return to_await("publish()", _show(context, entry))
+    if entry is not None:
+        run.ledger.write_now(entry, context.spot)
+    return None
+
+
+def _published(context: CallContext, values: Mapping[str, Any]) -> Published | None:
+    """The note to write, and its place; None if it was written before."""
+    context.check()
+    id, known, _ = context.locate("publish", None, "")
+    run = context.run
+    if known is not None or run is None:
+        return None
+    context.check_new(id)
+    before = run.ledger.find(Published, "published")
+    merged = {**(decode(bytes(before.values)) if before is not None else {}), **values}
+    entry = Published(values=msgspec.Raw(encode(merged)))
+    _defer(context, id, "publish", None)
+    return entry
+
+
+async def _show(context: CallContext, entry: Published | None) -> None:
+    if entry is not None and context.run is not None:
+        await context.run.ledger.write(entry, context.spot)
 
 
 def patched(name: str) -> bool:
@@ -59,9 +106,23 @@ def patched(name: str) -> bool:
     return True
 
 
+@overload
+def gather(a: Awaitable[T], b: Awaitable[U], /) -> Coroutine[Any, Any, tuple[T, U]]: ...
+@overload
+def gather(
+    a: Awaitable[T], b: Awaitable[U], c: Awaitable[V], /
+) -> Coroutine[Any, Any, tuple[T, U, V]]: ...
+@overload
+def gather(
+    *awaitables: Awaitable[T], return_exceptions: Literal[False] = False
+) -> Coroutine[Any, Any, list[T]]: ...
+@overload
+def gather(
+    *awaitables: Awaitable[T], return_exceptions: bool
+) -> Coroutine[Any, Any, list[T | Exception]]: ...
 def gather(
     *awaitables: Awaitable[Any], return_exceptions: bool = False
-) -> Coroutine[Any, Any, list[Any]]:
+) -> Coroutine[Any, Any, Any]:
     """Await all of these at once; give their results in order.
 
     Each has positions of its own, so coroutines may call steps in whatever order they come to
@@ -80,17 +141,18 @@ def gather(
 
 async def _gather(awaitables: tuple[Awaitable[Any], ...], return_exceptions: bool) -> list[Any]:
     context = call_context()
-    orders: list[CallContext | None] = [context] * len(awaitables)
-    if isinstance(context, CallOrder):
-        orders = [*context.branches(len(awaitables))]
-    pairs = zip(awaitables, orders, strict=True)
-    tasks = [asyncio.ensure_future(_in_order(one, order)) for one, order in pairs]
+    if context is not None:
+        context.check_leaving()
+    recorded = context is not None and context.run is not None
+    branches = context.branches(len(awaitables)) if context is not None and recorded else ()
+    pairs = zip_longest(awaitables, branches)
+    tasks = [asyncio.ensure_future(_in_order(one, branch)) for one, branch in pairs]
     try:
         ended = await asyncio.gather(*tasks, return_exceptions=True)
     except asyncio.CancelledError:
         await asyncio.wait(tasks)
         raise
-    for one in ended:
+    for one in sorted(ended, key=lambda one: not isinstance(one, Cancelled)):
         if isinstance(one, BaseException) and not (
             return_exceptions and isinstance(one, Exception)
         ):
@@ -98,17 +160,21 @@ async def _gather(awaitables: tuple[Awaitable[Any], ...], return_exceptions: boo
     return [*ended]
 
 
-async def _in_order(awaitable: Awaitable[T], order: CallContext | None) -> T:
-    if order is not None and isinstance(order, CallOrder):
-        OPEN_RUN.set(order)
+async def _in_order(awaitable: Awaitable[T], branch: CallContext | None) -> T:
+    if branch is not None:
+        branch.enter()
     return await awaitable
 
 
-def _recorded(name: str, make: Callable[[], T]) -> T:
+def recorded_value(name: str, make: Callable[[str], T]) -> T:
+    """The recorded value at the next position, or else what *make* gives, recorded.
+
+    *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
+    """
     context = call_context()
     run = context.run if context is not None else None
     if context is None or run is None:
-        return make()
+        return make("")
     context.check()
     id, known, _ = context.locate(name, None, "")
     if known is not None:
@@ -117,7 +183,8 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
             raise context.leave(wrong)
         value: T = decode(bytes(known.value))
         return value
-    made = make()
+    context.check_new(id)
+    made = make(id)
     _defer(context, id, name, made)
     return made
 

@@ -14,6 +14,9 @@ import msgspec
 
 from surehold.core.values import encode
 from surehold.errors import EncodeError, ShapeError, SureholdError, UsageError
+from surehold.storage.addresses import nearest
+
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals", "queue")
 
 
 class Typed:
@@ -40,12 +43,19 @@ class Typed:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise UsageError(f"{self._name}: {error}") from None
+            raise UsageError(f"{self._name}: {error}", hint=self._meant(kwargs)) from None
         bound.apply_defaults()
         try:
             return {name: self._read(name, value) for name, value in bound.arguments.items()}
         except msgspec.ValidationError as error:
             raise UsageError(f"{self._name}: {error}") from None
+
+    def _meant(self, kwargs: Mapping[str, Any]) -> str:
+        """A hint if a keyword looks like an option of `run` or `start`."""
+        for name in kwargs.keys() - self.signature.parameters.keys():
+            if near := nearest(name, _OPTIONS):
+                return f"{near}workflow.run() and options() take it"
+        return ""
 
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments that were stored, ready for the call."""

@@ -1,4 +1,4 @@
-"""Durable waits: for a time, or for an event that someone outside answers."""
+"""Durable waits: for a time, for an event that others answer, for a message."""
 
 from __future__ import annotations
 
@@ -13,18 +13,27 @@ import msgspec
 
 from surehold.core.driving import drive, drive_async
 from surehold.core.policy import check_above_zero
-from surehold.core.records import Answer, Timer
+from surehold.core.records import Answer, Effect, Message, Timer
 from surehold.core.values import decode
-from surehold.engine.commit import in_event_loop
+from surehold.engine.commit import await_uncancelled, in_event_loop
 from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import to_await
-from surehold.engine.runs.positions import CallContext, CallOrder, call_context
+from surehold.engine.runs.messages import check_topic
+from surehold.engine.runs.positions import (
+    BRANCH,
+    Branch,
+    CallContext,
+    CallOrder,
+    StepContext,
+    call_context,
+)
 from surehold.errors import Interrupted, UsageError
 
 _SHORT = 1.0
 """Seconds that are waited for without saying so in the journal."""
 _POLL = 0.2
-_LONGEST_REST = 30.0
+_FIRST_LOOK = 0.02
+_LONGEST_REST = 2.0
 
 
 def sleep(seconds: float) -> Any:
@@ -60,6 +69,26 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     return _wait(_Wait(context, run, event, timeout, event=True))
 
 
+def receive(topic: str, *, timeout: float | None = None) -> Any:
+    """Take the next message of *topic* that was sent to this run.
+
+    ``surehold.send(run_id, topic, value)`` sends one. Messages are kept from when they are sent,
+    and each is taken once, in the order of the journal; a replay gives the same ones. Without a
+    message the run waits: in a workflow started with ``wait=False``, and in a node of a graph, the
+    process is free meanwhile, unless a step waits that must not be repeated. After *timeout*
+    seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
+    """
+    check_above_zero(timeout=timeout)
+    check_topic(topic)
+    context = call_context()
+    run = context.run if context is not None else None
+    if context is None or run is None:
+        raise UsageError(
+            "receive() needs a run", hint="call it in a workflow, a surehold.run block or a node"
+        )
+    return _wait(_Wait(context, run, topic, timeout, event=True, mail=True))
+
+
 _Action: TypeAlias = float | Callable[[], Any]
 _Actions = Generator[_Action, Any, Any]
 """Seconds to rest, or a call that blocks only for a moment, whose result is sent back."""
@@ -76,6 +105,7 @@ class _Wait:
         seconds: float | None,
         *,
         event: bool,
+        mail: bool = False,
     ) -> None:
         self.context = context
         self.ledger = run.ledger
@@ -84,22 +114,53 @@ class _Wait:
         self._name = name
         self._seconds = seconds
         self._event = event
+        self._mail = mail
         # Left in the middle of a call that must not be made again, the run would be in doubt.
         context.check()
-        self._frees = isinstance(context, CallOrder) and context.frees and context.repeats
+        frees = context.frees if isinstance(context, CallOrder) else False
+        if mail:
+            self.what, name = f"receive({name!r})", f"receive {name}"
+            frees = frees or isinstance(context, StepContext)
+        # The cleanup of a cancelled run has a time limit, which a process watches.
+        self._frees = frees and context.repeats and run.cleanup_until is None
         self._id = context.place(name, None)
+        self._branch: Branch | None = None
         self.spot = context.spot
 
     def actions(self) -> _Actions:
         """Yield the actions to perform until the wait has ended."""
+        known: Effect | Message | None
+        branch = self._branch = BRANCH.get()
+        self.context.check_cancel(self._id)
         timer = self.ledger.find(Timer, self._id)
+        if self._mail and (timer is None or not timer.expired):
+            known = self.ledger.find(Effect, self._id)
+            known = known or (yield self._next_message)
+            if known is not None:
+                return self._value(known)
         if timer is None:
+            self.context.check_new(self._id)
             until = None if self._seconds is None else time.time() + self._seconds
-            timer = Timer(id=self._id, name=self._name, until=until, event=self._event)
+            timer = Timer(
+                id=self._id, name=self._name, until=until, event=self._event, mail=self._mail
+            )
             yield partial(self.ledger.write_now, timer, self.spot)
-        marked = False
+        if branch is None:
+            return (yield from self._until_over(timer))
+        branch.know(timer, self.spot)
+        branch.wait(1)
+        try:
+            return (yield from self._until_over(timer))
+        finally:
+            branch.wait(-1)
+
+    def _until_over(self, timer: Timer) -> _Actions:
+        """Wait until *timer* has ended, or leave the run."""
+        branch, marked, looks = self._branch, False, 0
+        known: Message | Answer | None
         while not timer.expired:
-            known = self.ledger.find(Answer, self._id)
+            self.context.check_cancel(self._id)
+            known = (yield self._take) if self._mail else self.ledger.find(Answer, self._id)
             left = None if timer.until is None else timer.until - time.time()
             if known is not None or (left is not None and left <= 0):
                 if known is None and timer.event:
@@ -111,7 +172,7 @@ class _Wait:
                 if marked:
                     yield partial(self._mark, "running")
                 if known is not None:
-                    return decode(bytes(known.value))
+                    return self._value(known)
                 if not timer.event:
                     self.ledger.defer(msgspec.structs.replace(timer, expired=True), self.spot)
                     return None
@@ -120,20 +181,50 @@ class _Wait:
             if self._frees and not short:
                 if isinstance(self.context, CallOrder):
                     self.context.check_stop()
-                raise self.context.leave(self._waits())
-            if not marked and not short:
+                # Other branches may only just have begun.
+                if branch is None or (looks and branch.race.waits):
+                    raise self.context.leave(self._waits())
+            if not marked and not short and branch is None:
                 yield partial(self._mark, "waiting")
                 marked = True
-            rest = _POLL if timer.event else _LONGEST_REST
+            rest = _POLL if timer.event or branch is not None else _LONGEST_REST
+            if branch is not None and not looks:
+                rest = _FIRST_LOOK
+            looks += 1
             yield rest if left is None else min(left, rest)
-            if timer.event:
-                yield self._look
+            yield self._look
         if not timer.event:
             return None
-        raise TimeoutError(f"event {self._name!r} did not come within {self._seconds} s")
+        what = "no message of topic" if self._mail else "event"
+        late = "came" if self._mail else "did not come"
+        raise TimeoutError(f"{what} {self._name!r} {late} within {self._seconds} s")
+
+    def _take(self) -> Message | None:
+        """The next message; None if none is known here."""
+        self.context.check_new(self._id)
+        message = self.ledger.take_message(self._name, self._id, self.run.run_id, self.spot)
+        if message is not None and self._branch is not None:
+            self._branch.taken = message, None
+        return message
+
+    def _value(self, known: Effect | Message | Answer) -> Any:
+        value = decode(bytes(known.value))
+        if isinstance(known, Message) and self._branch is not None:
+            self._branch.taken = known, value
+        return value
+
+    def _next_message(self) -> Message | None:
+        """The next message, also one that was sent just now."""
+        message = self._take()
+        if message is None:
+            self._look()
+            message = self._take()
+        return message
 
     def _waits(self) -> Interrupted:
         what = f"event {self._name!r}" if self._event else "a time"
+        if self._mail:
+            what = f"a message of topic {self._name!r}"
         run_id = self.run.run_id
         return Interrupted(f"run {run_id!r} waits for {what}", run_id=run_id)
 
@@ -160,4 +251,5 @@ def _do(action: _Action) -> Any:
 async def _do_async(action: _Action) -> Any:
     if isinstance(action, float):
         return await asyncio.sleep(action)
-    return await asyncio.to_thread(action)
+    # What it takes must not be lost with a cancellation.
+    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(action)))

@@ -24,3 +24,4 @@ from surehold.doors.graph.nodes import ParallelNode as ParallelNode
 from surehold.doors.graph.parallel import process_parallel as process_parallel
 from surehold.doors.graph.runner import NOTHING as NOTHING
 from surehold.doors.graph.runner import answers_by_id as answers_by_id
+from surehold.doors.graph.runner import entry_draft as entry_draft

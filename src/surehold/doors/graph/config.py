@@ -27,12 +27,13 @@ _OF_THE_MANAGER = ("store", "keep", "on_save_failure", "on_corrupt")
 _ONE_OF_THEM = "give one of them; both say where and when to save"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckpointConfig:
     """The settings of a graph's checkpoints: when, where, and which ones it keeps.
 
     Nothing is saved, and the *store* is not opened, unless one of *interval*, *seconds*, *nodes*,
-    *when* and *before* is set.
+    *when* and *before* is set. Each may be set later, as in ``config.checkpoint.interval = 5``,
+    until a graph is made with it: the graph has a copy.
 
     >>> CheckpointConfig().enabled, CheckpointConfig(interval=1).enabled
     (False, True)
@@ -68,7 +69,7 @@ class CheckpointConfig:
         check_fields(self)
         for name in ("nodes", "before"):
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+            setattr(self, name, (value,) if isinstance(value, str) else tuple(value))
         given: object = self.when
         if given is not None and (not callable(given) or is_async(given)):
             raise UsageError(
@@ -195,6 +196,7 @@ class GraphOptions(NamedTuple):
         if config.checkpoint != _NO_CHECKPOINTS:
             if given:
                 raise UsageError(f"{given[0]} and a CheckpointConfig are given", hint=_ONE_OF_THEM)
+            config = replace(config, checkpoint=replace(config.checkpoint))
             self._check_manager(config.checkpoint)
             return config
         if self.manager is not None and self.storage is not None:

@@ -14,8 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
+from surehold.core.cards import card
 from surehold.core.closing import AsyncClosing
-from surehold.core.policy import RetryOptions, RetryPolicy, Rules, read_policy
+from surehold.core.policy import RetryOptions, RetryPolicy, Rules, read_policy, refuse_options
 from surehold.core.records import Door, DoorKind
 from surehold.core.state import State
 from surehold.doors.checks import check_listener, is_async
@@ -181,24 +182,19 @@ class StateGraph(AsyncClosing):
         node: NodeFunction | StateGraph,
         *,
         thread: bool = False,
-        retries: int | None = None,
-        backoff: float | None = None,
-        timeout: float | None = None,
-        concurrency: int | None = None,
-        policy: RetryPolicy | None = None,
+        **options: Unpack[RetryOptions],
     ) -> None:
         """Add a node: a function of the state, async or plain, or another graph.
 
         It returns a state, a mapping of the keys that change, or None. A plain function runs on
         the event loop's thread; with *thread*, on another one, for code that blocks.
 
-        *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
-        given as *policy* instead. An attempt begins the node again; what it recorded is not
+        The fields of a `RetryPolicy` (*retries*, *backoff*, *timeout*, ...) may be given, or one as
+        *policy*. An attempt begins the node again; what it recorded is not
         repeated, and failed attempts are saved, so that a resume does not begin to count again.
         """
         _check_name(name, "a node's name")
-        options = RetryOptions(retries=retries, backoff=backoff, timeout=timeout, policy=policy)
-        options["concurrency"] = concurrency
+        refuse_options("add_node", options, ("thread", *RetryOptions.__annotations__))
         attempts = read_policy(options)
         if name in self._nodes:
             raise UsageError(f"there is a node {name!r} already", hint="choose another name")
@@ -599,6 +595,19 @@ class StateGraph(AsyncClosing):
 
     def __repr__(self) -> str:
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"
+
+    def _repr_html_(self) -> str:
+        """The nodes, and where each leads, as a card, in a notebook."""
+        leads = {
+            name: ", ".join(
+                f"{edge.target} if {edge.name}" if edge.name else edge.target
+                for edge in self._edges
+                if edge.source == name
+            )
+            or "the end"
+            for name in self._nodes
+        }
+        return card(self.name, "graph", [f"begins with {self._entry}"], leads)
 
 
 def _manager_for(

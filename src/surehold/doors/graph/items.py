@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from surehold.core.records import Item
-from surehold.core.values import encode
+from surehold.core.values import can_change, decode, encode
 from surehold.engine.runs.effects import AwaitsAll, shown
 from surehold.engine.runs.positions import CURRENT_STEP, StepContext
 from surehold.errors import ShapeError, StepError
@@ -39,12 +39,14 @@ class Parts:
             return None
         return self.held.ledger.find(Item, f"{self.scope}[{key}]")
 
-    async def keep(self, key: int | str, digest: str, value: Any, at: int) -> None:
-        """Record the result of a part; *digest* identifies its item."""
-        if self.held is not None:
-            text = msgspec.Raw(encode(value))
-            entry = Item(id=f"{self.scope}[{key}]", args=digest, value=text)
-            await self.held.ledger.write(entry, self.at(at).spot)
+    async def keep(self, key: int | str, digest: str, value: Any, at: int) -> Any:
+        """Record the result of a part, and return it; *digest* identifies its item."""
+        if self.held is None:
+            return value
+        text = encode(value)
+        entry = Item(id=f"{self.scope}[{key}]", args=digest, value=msgspec.Raw(text))
+        await self.held.ledger.write(entry, self.at(at).spot)
+        return decode(text) if can_change(value) else value
 
     def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
         """The error of a part that failed; it keeps the hint of its cause."""

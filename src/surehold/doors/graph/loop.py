@@ -89,6 +89,8 @@ class Loop(msgspec.Struct, eq=False):
     _began: float = 0.0
     _failures: int = 0
     """Failed attempts of the current node."""
+    _since: float = 0.0
+    """The begin of the first of them."""
     _spent: Spent = Spent()
     """The cost of the calls of completed steps, if this is the run itself."""
     _before: frozenset[str] = frozenset()
@@ -126,7 +128,8 @@ class Loop(msgspec.Struct, eq=False):
 
     def _continue(self, progress: Progress, lineage: Lineage) -> None:
         self._path = progress.path
-        self._failures, self._spent = progress.failures, progress.spent
+        self._failures, self._since = progress.failures, progress.since
+        self._spent = progress.spent
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
         self._lineage = lineage
@@ -167,22 +170,24 @@ class Loop(msgspec.Struct, eq=False):
             made: State | None = None
             wait: float | None = None
             while made is None:
-                here.enter(step + 1, current)
+                here.begin(step + 1, current)
                 stop.doing = current
                 self.leaves, self.doing = {}, ""
                 try:
                     if wait is not None:
                         await self._rest(wait, state.run_id, current)
+                    if self._held is not None:
+                        self._held.check_lease()
                     with AwaitsAll():
                         if current in plan.policies:
+                            self._since = self._since or time.time()
                             result = await self._limited(plan.policies[current], current, state)
                         else:
                             result = plan.nodes[current](state)
                             if type(result) is not State and inspect.isawaitable(result):
                                 result = await result
                     made = applied(state, result, current)
-                    if self._held is not None:
-                        self._held.leaving.check()
+                    here.check_left()
                 except BaseException as error:
                     made = None
                     wait = self._pause_after(error, current)
@@ -192,7 +197,7 @@ class Loop(msgspec.Struct, eq=False):
                     if stopped is error:
                         raise
                     raise stopped from error
-            self._failures = 0
+            self._failures, self._since = 0, 0.0
             step += 1
             path.append(current)
             put = made.place
@@ -242,7 +247,7 @@ class Loop(msgspec.Struct, eq=False):
             return None
         if isinstance(error, (EndRun, *OF_THE_RUN)):
             return None
-        return policy.pause_after(self._failures, error)
+        return policy.pause_after(self._failures, error, time.time() - self._since)
 
     async def _failure_kept(
         self, error: BaseException, state: State, here: StepContext, wait: float
@@ -306,7 +311,8 @@ class Loop(msgspec.Struct, eq=False):
         message = f"{what}: {error_text.shown(cause)}" if cause is not None else what
         error = self._step_error(message, state, node, _NOT_AGAIN, cause)
         with _noted_on(error):
-            await self._save(state, "recovery", "failed", following, error=message)
+            save = partial(self._save, state, "recovery", "failed", following)
+            await save(error=message, cause=cause)
         self._failed(error, node)
         return error
 
@@ -321,6 +327,7 @@ class Loop(msgspec.Struct, eq=False):
         *,
         begun: bool = False,
         error: str = "",
+        cause: BaseException | None = None,
         permits: bool = False,
         first: tuple[Note, ...] = (),
     ) -> str:
@@ -338,13 +345,18 @@ class Loop(msgspec.Struct, eq=False):
             state = state.placed(placed(state.place, kind, status, error))
         if error:
             error = error_text.failure_text(error, held.manager.hook_manager)
+        traceback = ""
+        if cause is not None and error:
+            traceback = error_text.traceback_text(cause, held.manager.hook_manager)
         now = Now(
             next=following,
             elapsed=round(time.monotonic() - self._began, 6),
             floor=held.floor,
             branch=held.branch,
             error=error,
+            traceback=traceback,
             failures=0 if status == "failed" else self._failures,
+            since=self._since if self._failures and status != "failed" else 0.0,
             spent=spent,
         )
         plan, path = self._plan, self._path
@@ -431,7 +443,7 @@ class Loop(msgspec.Struct, eq=False):
         if ending.saves:
             save = partial(self._save, state, ending.kind, ending.status, node, begun=True)
             with _noted_on(raised):
-                await save(error=text, permits=ending.permits)
+                await save(error=text, cause=error, permits=ending.permits)
         if ending.status == "waiting":
             if self._scope:
                 return error

@@ -153,8 +153,6 @@ class _Batch(msgspec.Struct, eq=False):
                 await self._keep(index, value)
             except Interrupted as waiting:
                 self._waiting.append(waiting)
-                if self._parts.held is not None:
-                    self._parts.held.leaving.hand_over()
                 say("worker.complete", **facts, error="Interrupted")
                 continue
             except OF_THE_RUN:
@@ -170,7 +168,7 @@ class _Batch(msgspec.Struct, eq=False):
 
     async def _keep(self, index: int, value: Any) -> None:
         if self._digests:
-            await self._parts.keep(index, self._digests[index], value, index)
+            value = await self._parts.keep(index, self._digests[index], value, index)
         self._results[index] = value
         self._completed += 1
 

@@ -36,6 +36,7 @@ from surehold.doors.resume import (
 )
 from surehold.engine.journal import CheckpointDraft, Loaded, Note, branch_note
 from surehold.engine.managers import AsyncCheckpointManager
+from surehold.engine.metrics import resume_cause
 from surehold.engine.runs import OpenRun, StopRequests, check_door, draft_of_state
 from surehold.errors import NotFoundError, ShapeError, SureholdError, UsageError
 from surehold.storage.base import RunInfo
@@ -240,6 +241,7 @@ class Runner(msgspec.Struct, eq=False):
         held.resumed = True
         target = find_target(reader, run, wanted.checkpoint_id, wanted.step)
         run, header = target.run, target.header
+        held.manager.face.metrics.resumed(resume_cause(target.newest.status))
         self._check_name(run, wanted, name)
         self._check_input(held.awaited.manager, wanted)
         if not target.is_newest:
@@ -268,7 +270,7 @@ class Runner(msgspec.Struct, eq=False):
             state = across_branches(held, run, state)
         if not abandoned:
             return _Found(header, state, progress, rewound=True)
-        done = done_for_good(held, held.elsewhere)
+        done = done_for_good(held.manager.reader, run.run_id, held.elsewhere)
         if done:
             logger.warning(
                 "run %s continues from an abandoned branch; effects recorded since then may be"
@@ -386,7 +388,12 @@ class Runner(msgspec.Struct, eq=False):
 
 def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
-    state = state.at(scope="", step=0, node=None, kind="routine", status="running")
+    first = state.at(scope="", step=0, node=None, kind="routine", status="running")
+    return entry_draft(plan, first)
+
+
+def entry_draft(plan: Plan, state: State) -> CheckpointDraft:
+    """A checkpoint from which a run continues with the first node of its graph."""
     return draft_of_state(
         state,
         Lineage(),

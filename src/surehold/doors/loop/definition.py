@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextvars import Token
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
+from surehold.core.cards import card
 from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
-from surehold.core.records import Door, check_run_id, digest_of
+from surehold.core.records import OPEN_FROM, Door, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, read_metadata
 from surehold.engine.commit import await_uncancelled
 from surehold.engine.journal import Note
@@ -25,12 +27,12 @@ from surehold.engine.runs.effects import (
     CallPolicy,
     EffectCall,
     InDoubt,
+    Usage,
     args_digest,
     calls_behind,
     check_policy,
-    describe,
+    failure_facts,
     failure_in,
-    failure_text,
     perform,
     perform_now,
     to_await,
@@ -41,16 +43,21 @@ from surehold.engine.runs.positions import (
     RUNS_HERE,
     CallContext,
     LoopProgress,
+    RunBody,
     RunContext,
     StepContext,
     call_context,
+    more_items,
+    not_there_again,
     other_items,
     under,
 )
-from surehold.errors import EncodeError, StorageError, UsageError
+from surehold.errors import Cancelled, EncodeError, ShapeError, StorageError, UsageError
 from surehold.storage.base import Storage
 
+P = ParamSpec("P")
 T = TypeVar("T")
+logger = logging.getLogger("surehold.checkpoint")
 
 _NOT_SAVED = "surehold: the state at this point was not saved"
 _LOOPS = "each"
@@ -78,7 +85,8 @@ def run(
     (with the last state that was saved, if the one at this point holds what cannot be stored);
     ctrl-C saves one with status interrupted, a call in doubt one with status waiting; the end of
     the block saves the final one, with status completed. A run that is completed says so in
-    `Run.completed`, and its state is the final one. On SIGINT or SIGTERM a recorded call in
+    `Run.completed`: its calls give what was recorded, a new one is a `ShapeError`, nothing is
+    saved, and its state is the final one. On SIGINT or SIGTERM a recorded call in
     progress is finished first; ``signals=False`` leaves signals to the program.
 
     >>> with run("nightly-11-16", storage="memory://") as job:
@@ -116,6 +124,8 @@ class Run:
         self.run_id = run_id
         self.name = name
         self._state: dict[str, Any] = {}
+        self._touched = False
+        """True if the code may have changed the state since it was loaded."""
         self.step = 0
         self.status = "running"
         self.resumed = False
@@ -145,14 +155,19 @@ class Run:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The values that are saved: those last saved, until the code changes them."""
+        """The values that are saved: those last saved, until the code changes them.
+
+        A resume executes the code outside of completed items again, up to the place where the
+        state was saved. There the state is what it was when it was saved.
+        """
+        self._touched = True
         return self._state
 
     @state.setter
     def state(self, values: dict[str, Any]) -> None:
         if not isinstance(values, dict):
             raise UsageError(f"run.state is {values!r:.40}", hint="give a dict, or set its keys")
-        self._state = values
+        self._state, self._touched = values, True
 
     @property
     def completed(self) -> bool:
@@ -161,37 +176,42 @@ class Run:
 
     # Calls
 
-    def call(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> Any:
+    def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call *fn* and record its result; after a crash the result is returned again.
 
-        The same as `effect` with the name of *fn*. A `surehold.step` brings its own retries, time
-        limit and policy; anything else is asked about if it is in doubt. Inside ``async with``
-        the call is awaited.
+        If the process died during the call, *fn* is called again with the same idempotency key;
+        `effect` is for what must not happen twice. A `surehold.step` brings its own retries, time
+        limit and policy. Inside ``async with`` the call is awaited.
         """
         policy = getattr(fn, "call_policy", None)
         if not isinstance(policy, CallPolicy):
             name = getattr(fn, "__name__", "") or type(fn).__name__
-            policy = CallPolicy(name=name)
-        return self._perform(policy, None, Called(getattr(fn, "function", fn), args, kwargs))
+            policy = CallPolicy(name=name, in_doubt="retry")
+        called = Called(getattr(fn, "function", fn), args, kwargs)
+        return cast(T, self._perform(policy, None, called))
 
     def effect(
         self,
         name: str,
-        fn: Callable[..., Any],
+        fn: Callable[..., T],
         *args: Any,
         in_doubt: InDoubt | None = None,
         key: str | None = None,
         probe: Callable[[str], Any] | None = None,
+        usage: Usage | None = None,
         **kwargs: Any,
-    ) -> Any:
-        """Call *fn* and record its outcome, as `surehold.effect` does.
+    ) -> T:
+        """Call *fn*, which changes the outside world, and record its outcome.
 
+        The intent is recorded first. If the process died during the call, a person is asked,
+        unless *in_doubt* or *probe* decides; *usage* tells what it cost; see `surehold.effect`.
         Positions are counted within the block or the item of `each`, by name, from the newest
         `checkpoint`: a call that a checkpoint has settled is made again if the code comes there
         again. Inside ``async with`` the call is awaited.
         """
-        policy = CallPolicy(name=name, in_doubt=check_policy(name, in_doubt, probe), probe=probe)
-        return self._perform(policy, key, Called(fn, args, kwargs))
+        asked = check_policy(name, in_doubt, probe)
+        policy = CallPolicy(name=name, in_doubt=asked, probe=probe, usage=usage)
+        return cast(T, self._perform(policy, key, Called(fn, args, kwargs)))
 
     def _perform(self, policy: CallPolicy, key: str | None, called: Called) -> Any:
         (opened, context), fn = self._opened(), called.fn
@@ -217,8 +237,10 @@ class Run:
 
         An item is completed when the loop asks for the next one: that ends a step, and saves the
         state with the progress if that is due. Give the same items in the same order every time,
-        new ones at the end; other ones are a `ShapeError`. A completed run has none left. Use it
-        with ``for`` or ``async for``; async iterables need the latter. A set is refused.
+        new ones at the end; other ones are a `ShapeError`. So are new ones in a completed run,
+        which has none left. An item that was left, by ``break`` say, is executed again by a
+        resume. Use it with ``for`` or ``async for``; async iterables need the latter. A set is
+        refused.
         """
         if isinstance(items, set | frozenset):
             raise UsageError(
@@ -227,42 +249,32 @@ class Run:
             )
         return Each(self, items)
 
-    def _each(self, items: Iterable[T]) -> Iterator[T]:
-        if self._run is not None and self.completed:
-            return
-        walk = _Walk(*self._opened())
-        for item in items:
-            if walk.begins(item):
-                try:
-                    yield item
-                finally:
-                    walk.leave()
-                self._item_done(walk.loop, walk.path, walk.digest)
-        walk.end()
-
-    async def _each_async(self, items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
-        if self._run is not None and self.completed:
-            return
-        walk = _Walk(*self._opened())
-        async for item in _awaited(items):
-            if walk.begins(item):
-                try:
-                    yield item
-                finally:
-                    walk.leave()
-                await asyncio.to_thread(self._item_done, walk.loop, walk.path, walk.digest)
-        walk.end()
-
     def _item_done(self, loop: LoopProgress, path: str, digest: str) -> None:
         opened, context = self._opened()
-        opened.leaving.check()
+        context.check_left()
+        if opened.over:
+            raise context.leave(more_items(self.run_id, loop.done))
+        if context.saved_in is not None:
+            raise context.leave(not_there_again(self.run_id))
         loop.done, loop.digest, loop.item = loop.done + 1, digest, None
         self.step += 1
         context.step = self.step
         self._past.append((path, self.step))
         if self._every_step or self._is_due():
-            self._save("routine", "running")
-        opened.stop.check()
+            try:
+                self._save("routine", "running")
+            except StorageError as error:  # the loop has ended, and cannot ask for it again
+                raise opened.leaving.mark(error) from error.__cause__
+        if not opened.is_cancelled:
+            opened.stop.check()
+
+    def _catch_up(self) -> None:
+        """Undo what code that was executed again has changed in the state."""
+        opened, context = self._opened()
+        context.saved_in = None
+        if self._touched:
+            saved = opened.rollback()
+            _put_back(self._state, saved.to_dict() if saved is not None else {})
 
     # Saving
 
@@ -274,13 +286,16 @@ class Run:
         Returns the checkpoint's id, or None if it was not due. The calls recorded so far in this
         block, or in this item of `each`, are settled: positions begin anew. Values that cannot be
         stored are an `EncodeError`: the step has then not ended, and the state is what it was
-        before the call.
+        before the call. A completed run saves nothing: other values than its final ones are a
+        `UsageError`.
         """
         opened, context = self._opened()
         if opened.leaving.signals:
-            opened.leaving.check()
+            context.check_left()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
+        if opened.over or context.saved_in is not None:  # the code made it before
+            return self._passed(opened, context, values)
         before = {key: self._state[key] for key in values if key in self._state}
         self._state.update(values)
         self.step = context.step = self.step + 1
@@ -302,9 +317,24 @@ class Run:
             if body is not None:
                 context.put_back(body)
             raise
-        if opened.stop.reason is not None:
+        if opened.stop.reason is not None and not opened.is_cancelled:
             opened.stop.check()
         return saved
+
+    def _passed(self, opened: OpenRun, context: RunContext, values: dict[str, Any]) -> str | None:
+        """Pass a checkpoint that an earlier execution made."""
+        if opened.over:
+            saved = opened.rollback()
+            final = saved.to_dict() if saved is not None else {}
+            for key, value in values.items():
+                if key not in final or not _is_same(value, final[key]):
+                    raise UsageError(
+                        f"run {self.run_id!r} is completed, with another {key} than this one",
+                        hint="look at run.completed, or start a run with another run_id",
+                    )
+        self._state.update(values)
+        context.recount()
+        return self.checkpoint_id
 
     def _is_due(self, node: str | None = None) -> bool:
         return self._clock.due(self.step, time.monotonic(), node=node) is not None
@@ -312,10 +342,6 @@ class Run:
     def _opened(self) -> tuple[OpenRun, RunContext]:
         if self._run is None or self._context is None:
             raise UsageError("this run is not open", hint="use it inside its with block")
-        if self.status == "completed":
-            raise UsageError(
-                f"run {self.run_id!r} is completed", hint="start a new one with another run id"
-            )
         return self._run, self._context
 
     def _save(
@@ -325,7 +351,7 @@ class Run:
         node: str | None = None,
         metadata: dict[str, Any] | None = None,
         *,
-        error: str = "",
+        extra: dict[str, str] | None = None,
         permits: bool = False,
     ) -> str | None:
         opened, context = self._run, self._context
@@ -338,9 +364,13 @@ class Run:
 
         kept = ledger.carried(permits=permits, past=past) if ledger.entries else ()
         facts = dict(metadata or {})
-        loops = context.saved() if context.moved and not done else None
+        loops = context.saved() if context.moved else None
         if loops is not None:
             facts[_LOOPS] = loops
+        if done and ledger.entries:  # for the next start, which gets their outcomes
+            kept = ledger.deferred()
+            if opened.newest is not None:
+                facts[OPEN_FROM] = opened.newest.seq
         place = Place(
             run_id=self.run_id,
             name=self.name,
@@ -351,8 +381,7 @@ class Run:
             metadata=read_metadata(facts) if facts else NO_METADATA,
         )
         # The same state may fail again, with another text.
-        force = bool(error) and error != self._told
-        extra = {"error": error} if error else None
+        force = extra is not None and extra["error"] != self._told
         try:
             draft = draft_at(place, self._state, opened.lineage, door=opened.door, extra=extra)
             with opened.stop.unit(f"step {self.step}"):
@@ -361,7 +390,7 @@ class Run:
             self._unsaved = unsaved
             raise
         if saved:
-            self.checkpoint_id, self._told = saved, error
+            self.checkpoint_id, self._told = saved, extra["error"] if extra else ""
             opened.begin = None
             if ledger.entries:
                 ledger.saved(past, self.run_id)
@@ -384,6 +413,14 @@ class Run:
         place = Place(run_id=self.run_id, name=self.name)
         draft = draft_at(place, {}, opened.lineage, door=opened.door)
         self.checkpoint_id = opened.save(draft) or None
+
+    def _begin_listed(self) -> None:
+        """Have the run listed from its first item on, and not only once that is completed."""
+        opened = self._run
+        assert opened is not None
+        begin, opened.begin = opened.begin, None
+        if begin is not None:
+            begin()
 
     # Opening and closing
 
@@ -410,20 +447,26 @@ class Run:
             self.state = state.to_dict()
             self.step, self.name = state.step, state.name or self.name
             self.checkpoint_id = state.checkpoint_id
-            self.status = "completed" if state.status == "completed" else "running"
+            if state.status == "cancelled":
+                raise Cancelled(f"run {self.run_id!r} was cancelled", run_id=self.run_id)
+            opened.over = state.status == "completed"
+            self.status = "completed" if opened.over else "running"
             self.resumed = True
             self._told = failure_in(loaded.header, loaded.extras[-1])
             loops = state.metadata.get(_LOOPS)
         else:
             opened.begin = self._begin
         self._context = RunContext(opened, self.step, loops, blocks=not self._awaited)
+        self._touched = False
         self._clock = Clockwork(self._triggers, step=self.step, now=time.monotonic())
 
     def _close(self, error: BaseException | None) -> None:
         opened = self._run
         assert opened is not None
         try:
-            if not self.completed:
+            if opened.over:
+                self._catch_up()
+            else:
                 self._end(error)
         finally:
             self._run = None
@@ -438,6 +481,13 @@ class Run:
         except EncodeError as unstorable:
             self._save_broken_off(unstorable)
             raise
+        assert self._context is not None
+        for number in self._context.left_items():
+            logger.warning(
+                "run %s is completed; its each() was left in item %d, and no later item executed",
+                self.run_id,
+                number,
+            )
 
     def _save_broken_off(self, error: BaseException) -> None:
         """Save the reason why the run ended here, with the state of its last step.
@@ -455,7 +505,7 @@ class Run:
         if not ending.saves:
             return
         failed = ending.kind == "recovery"
-        text = failure_text(describe(error), opened.hook_manager) if failed else ""
+        failure = failure_facts(error, opened.hook_manager) if failed else None
         told: dict[str, Any] = {}
         if ending.status != "waiting":
             told = {"error": type(error).__name__} | ({"compensated": True} if followed else {})
@@ -463,7 +513,7 @@ class Run:
             if error is not self._unsaved:
                 self._go_back(opened)
             self._save(
-                ending.kind, ending.status, metadata=told, error=text, permits=ending.permits
+                ending.kind, ending.status, metadata=told, extra=failure, permits=ending.permits
             )
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
@@ -506,9 +556,13 @@ class Run:
 
     def _reason(self, error: BaseException | None) -> BaseException | None:
         """The exception that decides how the run ends, after its block ended with *error*."""
-        opened = self._run
-        if opened is None or self.completed:
+        opened, context = self._run, self._context
+        if opened is None or context is None:
             return error
+        if opened.over:
+            return error or opened.leaving.signal
+        if error is None and opened.leaving.signal is None and context.saved_in is not None:
+            return not_there_again(self.run_id)
         ended = opened.leaving.signal if error is None else opened.leaving.ended_by(error)
         return ended if ended is None else opened.stop.translated(ended)
 
@@ -534,7 +588,7 @@ class Run:
             if ended is not error and ended is not None:
                 raise ended
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> AwaitedRun:
         self._awaited = True
         try:
             await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._open)))
@@ -545,7 +599,7 @@ class Run:
             raise
         assert self._run is not None
         self._run.awaited.watch()
-        return self._enter()
+        return cast("AwaitedRun", self._enter())
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._watching.pop_all():
@@ -562,38 +616,147 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status} at step {self.step}>"
 
+    def _repr_html_(self) -> str:
+        """The run with its state as a card, in a notebook."""
+        return card(self.run_id, self.status, [f"step {self.step}"], self._state)
 
-class _Walk:
+
+if TYPE_CHECKING:
+
+    class AwaitedRun(Run):
+        """A `Run` as a type checker sees it inside ``async with``: its calls are awaited."""
+
+        @overload  # type: ignore[override]
+        def call(
+            self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+        ) -> Coroutine[Any, Any, T]: ...
+        @overload
+        def call(
+            self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        ) -> Coroutine[Any, Any, T]: ...
+        def call(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+        @overload  # type: ignore[override]
+        def effect(
+            self, name: str, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any, **options: Any
+        ) -> Coroutine[Any, Any, T]: ...
+        @overload
+        def effect(
+            self, name: str, fn: Callable[..., T], *args: Any, **options: Any
+        ) -> Coroutine[Any, Any, T]: ...
+        def effect(self, name: str, fn: Any, *args: Any, **options: Any) -> Any: ...
+
+
+class _Walk(Generic[T]):
     """One pass of `Run.each` over its items."""
 
-    def __init__(self, opened: OpenRun, context: RunContext) -> None:
-        self._opened, self._context = opened, context
-        self.loop, self._number = context.enter_loop()
-        self._begun, self._count, self.digest = self.loop.done, 0, ""
+    _item: RunBody | None = None
+    """The item that is being executed."""
 
-    def begins(self, item: Any) -> bool:
+    def __init__(self, run: Run, items: Any) -> None:
+        self._run, self._items = run, items
+        self._loop: LoopProgress | None = None
+        self._count, self._digest, self._over = 0, "", False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        loop = self._entered()
+        if self._finishes():
+            self._run._item_done(loop, self._path, self._digest)
+        for item in self._items:
+            if self._begins(loop, item):
+                self._run._begin_listed()
+                return item  # type: ignore[no-any-return]
+            if self._over:
+                break
+        self._end(loop)
+        raise StopIteration
+
+    async def __anext__(self) -> T:
+        loop = self._entered()
+        if self._finishes():
+            self._context.check_left()  # in this task, which may be cancelled
+            await asyncio.to_thread(self._run._item_done, loop, self._path, self._digest)
+        async for item in self._items:
+            if self._begins(loop, item):
+                if self._opened.begin is not None:
+                    await asyncio.to_thread(self._run._begin_listed)
+                return item  # type: ignore[no-any-return]
+            if self._over:
+                break
+        self._end(loop)
+        raise StopAsyncIteration
+
+    def __del__(self) -> None:
+        if self._item is not None:  # a loop that is left drops its iterator
+            self._context.leave_item(self._item)
+
+    def _entered(self) -> LoopProgress:
+        if self._loop is None:
+            self._opened, self._context = self._run._opened()
+            self._loop, self._number = self._context.enter_loop()
+            self._done = self._loop.done
+            self._needed = self._done + (self._loop.item is not None)
+        return self._loop
+
+    def _finishes(self) -> bool:
+        """Leave the body of an item; False if the loop begins."""
+        item, self._item = self._item, None
+        if item is None:
+            return False
+        if not self._context.is_inside(item):
+            wrong = UsageError(
+                f"two each() of run {self._run.run_id!r} take turns: one asks for its next item"
+                " in the middle of the other",
+                hint="loop over run.each(zip(a, b)) instead of zip(run.each(a), run.each(b)), and"
+                " drop the iterator of an inner loop before the outer item ends",
+            )
+            raise self._context.leave(wrong)
+        self._context.leave_item(item)
+        return True
+
+    def _begins(self, loop: LoopProgress, item: Any) -> bool:
         """Count *item* and begin it, unless an earlier execution completed it."""
         self._count += 1
-        self.digest = _chained(self.digest, item)
-        if self._count > self._begun:
-            self._opened.leaving.check()
-            self._depth = self._context.enter_item(self.loop, self._number)
-            return True
-        self._check(self._count < self._begun or self.digest == self.loop.digest)
-        return False
+        self._digest = _chained(self._digest, item)
+        if self._count <= self._done:
+            self._check(self._count < self._done or self._digest == loop.digest)
+            return False
+        opened, context = self._opened, self._context
+        context.check_left()
+        opened.check_lease()
+        context.check_cancel("")
+        if loop.item is not None:
+            self._check(loop.item.digest == self._digest)
+        elif opened.over:
+            self._check(False, more_items(opened.run_id, self._done))
+        elif context.saved_in is not None and context.saved_in is not loop:
+            self._check(False, not_there_again(opened.run_id))
+        if self._over:
+            return False
+        if context.saved_in is loop:
+            self._run._catch_up()
+        self._path = context.enter_item(loop, self._number, self._digest)
+        self._item = loop.item
+        return True
 
-    def leave(self) -> None:
-        """Leave the body of the item."""
-        self.path = self._context.path_at(self._depth)
-        self._context.leave_item(self._depth)
+    def _end(self, loop: LoopProgress) -> None:
+        """Check that no item is missing which an earlier execution had."""
+        self._check(self._count >= self._needed)
+        if self._context.saved_in is loop:
+            self._run._catch_up()
 
-    def end(self) -> None:
-        """Check that no completed item is missing."""
-        self._check(self._count >= self._begun)
-
-    def _check(self, same: bool) -> None:
-        if not same:
-            raise self._opened.leaving.mark(other_items(self._opened.run_id, self._begun))
+    def _check(self, fits: bool, error: ShapeError | None = None) -> None:
+        if fits:
+            return
+        if self._opened.over and self._context.restarted:
+            self._over = True  # checkpoint() has settled the loop, which cannot be compared
+        else:
+            raise self._context.leave(error or other_items(self._run.run_id, self._done))
 
 
 class Each(Generic[T]):
@@ -610,14 +773,32 @@ class Each(Generic[T]):
             raise UsageError(
                 f"the items of each() are {type(self._items).__name__}", hint="give a list"
             )
-        return self._run._each(self._items)
+        return _Walk(self._run, iter(self._items))
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return self._run._each_async(self._items)
+        return _Walk(self._run, _awaited(self._items))
 
 
 def _chained(digest: str, item: Any) -> str:
     return digest_of(f"{digest}\0{args_digest((item,), {})}".encode())
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and args_digest((one,), {}) == args_digest((other,), {})
+
+
+def _put_back(now: Any, saved: Any) -> Any:
+    """Make *now* equal *saved*, keeping its dicts and lists: code may hold them."""
+    if type(now) is dict and type(saved) is dict:
+        made = {key: _put_back(now.get(key), value) for key, value in saved.items()}
+        now.clear()
+        now.update(made)
+    elif type(now) is list and type(saved) is list:
+        known = [*now, *[None] * (len(saved) - len(now))]
+        now[:] = [_put_back(old, new) for old, new in zip(known, saved, strict=False)]
+    elif not _is_same(now, saved):
+        return saved
+    return now
 
 
 async def _awaited(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:

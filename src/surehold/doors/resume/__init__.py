@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from surehold.doors.resume.checking import CheckVerdict as CheckVerdict
+from surehold.doors.resume.checking import check_run as check_run
 from surehold.doors.resume.entry_points import Resumable as Resumable
 from surehold.doors.resume.entry_points import entry_point_of as entry_point_of
 from surehold.doors.resume.entry_points import load_module as load_module

@@ -280,6 +280,8 @@ def _tell_waiting(one: Waiting) -> str:
     until = f" until {one.until:%Y-%m-%d %H:%M:%S} UTC" if one.until is not None else ""
     if one.kind == "timer":
         return f"waits{until}: {one.id}"
+    if one.kind == "message":
+        return f"waits for a message of topic {one.name}{until}: {one.id}"
     if one.kind == "event":
         return f"waits for the event {one.name}{until}: {one.id}"
     return f"waits for an answer{until}: {one.id}: {one.question}"

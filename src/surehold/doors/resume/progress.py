@@ -41,8 +41,12 @@ class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seq after which the run began to repeat recorded steps; 0 if it never did."""
     error: str = ""
     """Text of the failure that ended the run."""
+    traceback: str = ""
+    """The frames of user code that the failure came from."""
     failures: int = 0
     """Failed attempts of the next node."""
+    since: float = 0.0
+    """The begin of the first of these attempts; 0 if none failed."""
     spent: Spent = Spent()
     """The cost of the recorded calls of all completed steps."""
 

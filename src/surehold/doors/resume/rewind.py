@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -48,7 +48,7 @@ async def rewind_run(
     try:
         found = await asyncio.to_thread(_found, held, checkpoint_id)
         effects = held.ledger.effects()
-        done = await asyncio.to_thread(done_for_good, held, effects)
+        done = await asyncio.to_thread(done_for_good, manager.reader, run_id, effects)
         if done:
             raise refuse(done)
         return await _taken_back(held, *found)
@@ -56,13 +56,12 @@ async def rewind_run(
         await held.awaited.close()
 
 
-def done_for_good(held: OpenRun, notes: Sequence[Note]) -> list[str]:
+def done_for_good(reader: Reader, run_id: str, notes: Iterable[Note]) -> list[str]:
     """Effects among *notes*, and of agents inside the run, that must not be repeated."""
-    reader = held.manager.reader
     newest = {note.content.id: note.content for note in notes if note.kind == "effect"}
     done = [one.id for one in newest.values() if one.done and _may_not_be_repeated(one)]
     for one in newest.values():
-        done += _done_inside(reader, run_inside(held.run_id, one.key))
+        done += _done_inside(reader, run_inside(run_id, one.key))
     return done
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from surehold.doors.submit.handle import AsyncRunHandle as AsyncRunHandle
 from surehold.doors.submit.handle import RunHandle as RunHandle
+from surehold.doors.submit.handle import cancel_run as cancel_run
 from surehold.doors.submit.submission import QueueOptions as QueueOptions
 from surehold.doors.submit.submission import StartOptions as StartOptions
 from surehold.doors.submit.submission import begin_queued as begin_queued

@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from surehold.core.policy import CANCEL, DEAD, QUEUED
-from surehold.core.records import Header
+from surehold.core.policy import CANCEL, DEAD, QUEUED, check_above_zero
+from surehold.core.records import OVER, Header
 from surehold.doors.result import GraphResult, RunResult, spent_before
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.engine.runs import Waiting, answer, status_of_run
+from surehold.engine.runs import Waiting, answer, send, status_of_run
+from surehold.engine.runs.messages import append_from_outside, status_of
 from surehold.errors import NotFoundError, RunError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
@@ -96,14 +97,21 @@ class RunHandle(Generic[T]):
         """Settle what the run waits for; see `surehold.answer`. A worker continues it."""
         return answer(self.run_id, id, value, by=by, storage=self._storage)
 
-    def cancel(self, *, by: str = "") -> None:
-        """Ask for the run to end: at its next step, or before it starts.
+    def send(
+        self, topic: str, value: Any = None, *, idempotency_key: str | None = None, by: str = ""
+    ) -> None:
+        """Send a message for `surehold.receive` in the run; see `surehold.send`."""
+        key = idempotency_key
+        send(self.run_id, topic, value, idempotency_key=key, by=by, storage=self._storage)
 
-        A worker saves it as ``interrupted``, and no worker continues it until it is requeued.
-        """
+    def status_of(self) -> dict[str, Any]:
+        """The values that the run has shown with `surehold.publish`, by name."""
+        return status_of(self.run_id, storage=self._storage)
+
+    def cancel(self, *, by: str = "", cleanup: float | None = None) -> None:
+        """Ask for the run to end; see `surehold.executors.cancel`."""
         with opened(self._storage) as manager:
-            note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
-            manager.append_notes(self.run_id, (note,))
+            cancel_run(manager, self.run_id, by, cleanup)
 
     def _run(self, manager: CheckpointManager) -> RunInfo:
         run = manager.reader.run(self.run_id)
@@ -116,12 +124,12 @@ class RunHandle(Generic[T]):
         run = self._run(manager)
         if run.status == "completed":
             return self._look(manager, self.run_id)
-        reason = _ending(manager, run)
+        reason = "was cancelled" if run.status == "cancelled" else _ending(manager, run)
         if reason is None or not raises:
             return None if reason is None else True
         raise RunError(
             f"run {self.run_id!r} {reason}",
-            hint=f"surehold queue requeue {self.run_id}",
+            hint="" if run.status == "cancelled" else f"surehold queue requeue {self.run_id}",
             run_id=self.run_id,
         )
 
@@ -132,6 +140,22 @@ class RunHandle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.run_id}>"
+
+
+def cancel_run(
+    manager: CheckpointManager, run_id: str, by: str = "", cleanup: float | None = None
+) -> None:
+    """Ask for a run to end; one that is over stays as it is."""
+    check_above_zero(cleanup=cleanup)
+    run = manager.reader.run(run_id)
+    if run is None:
+        raise NotFoundError(f"no run {run_id!r}", hint="surehold runs", run_id=run_id)
+    if run.status in OVER:
+        return
+    told: dict[str, Any] = {"by": by} if by else {}
+    if cleanup is not None:
+        told["cleanup"] = cleanup
+    append_from_outside(manager, run_id, Note(kind=CANCEL, content={}, metadata=told))
 
 
 def _ending(manager: CheckpointManager, run: RunInfo) -> str | None:
@@ -176,9 +200,20 @@ class AsyncRunHandle(Generic[T]):
         """See `RunHandle.answer`."""
         return await asyncio.to_thread(self._handle.answer, id, value, by=by)
 
-    async def cancel(self, *, by: str = "") -> None:
+    async def send(
+        self, topic: str, value: Any = None, *, idempotency_key: str | None = None, by: str = ""
+    ) -> None:
+        """See `RunHandle.send`."""
+        key = idempotency_key
+        await asyncio.to_thread(self._handle.send, topic, value, idempotency_key=key, by=by)
+
+    async def status_of(self) -> dict[str, Any]:
+        """See `RunHandle.status_of`."""
+        return await asyncio.to_thread(self._handle.status_of)
+
+    async def cancel(self, *, by: str = "", cleanup: float | None = None) -> None:
         """See `RunHandle.cancel`."""
-        await asyncio.to_thread(self._handle.cancel, by=by)
+        await asyncio.to_thread(self._handle.cancel, by=by, cleanup=cleanup)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.run_id}>"

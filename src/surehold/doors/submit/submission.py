@@ -87,8 +87,9 @@ def begin_queued(
     entry_point: str,
     version: int,
     options: QueueOptions,
+    *notes: Note,
 ) -> bool:
-    """Save a run's first checkpoint with its submission; False if it exists.
+    """Save a run's first checkpoint, submission and *notes*; False if it exists.
 
     Nothing is executed. A run whose code another process could not find is a `UsageError`.
     """
@@ -101,7 +102,7 @@ def begin_queued(
     with opened(storage) as manager:
         check_queues(manager.storage)
         note = options.note(entry_point, version, now=time.time())
-        steps: Any = save_draft(manager.face, draft, force=True, notes=(note,), new_run=True)
+        steps: Any = save_draft(manager.face, draft, force=True, notes=(note, *notes), new_run=True)
         try:
             manager.perform(steps)
         except ConflictError:

@@ -28,7 +28,6 @@ from surehold.engine.commit.steps import Pause as Pause
 from surehold.engine.commit.steps import Step as Step
 from surehold.engine.commit.steps import Steps as Steps
 from surehold.engine.commit.steps import Work as Work
-from surehold.engine.commit.steps import blocking as blocking
 from surehold.engine.commit.together import append_together as append_together
 from surehold.engine.commit.together import save_together as save_together
 from surehold.engine.commit.writer_thread import Writer as Writer

@@ -261,7 +261,8 @@ def _interrupted(draft: CheckpointDraft) -> CheckpointDraft:
 
 def _begun_anew(draft: CheckpointDraft, loaded: Loaded) -> CheckpointDraft:
     """The fork of a durable function without what came of its other arguments."""
-    extra = {key: value for key, value in loaded.extra.items() if key != "error"}
+    ended = ("error", "traceback")
+    extra = {key: value for key, value in loaded.extra.items() if key not in ended}
     return msgspec.structs.replace(
         draft,
         place=msgspec.structs.replace(draft.place, step=0),

@@ -9,7 +9,7 @@ import msgspec
 from surehold.core.records import Header, check_run_id, read_status
 from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import tell_repairs
-from surehold.engine.commit.steps import Steps, Work, blocking
+from surehold.engine.commit.steps import Steps, Work
 from surehold.engine.journal import Change, CheckpointMetadata, HistoryEntry
 from surehold.engine.journal import changes as views
 from surehold.engine.repair import RepairReport, RunVerdict, verify_missing, verify_run
@@ -31,14 +31,12 @@ def latest(face: Face, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
     return None if header is None else views.metadata_of(header)
 
 
-@blocking
 def exists(face: Face, checkpoint_id: str) -> bool:
     """Return True if there is a checkpoint with exactly that id."""
     found = face.storage.find(checkpoint_id) if checkpoint_id else []
     return any(header.id == checkpoint_id for header in found)
 
 
-@blocking
 def checkpoints(
     face: Face, name_or_run_id: str | None, query: RecordQuery
 ) -> list[CheckpointMetadata]:
@@ -51,34 +49,29 @@ def checkpoints(
     return [views.metadata_of(header) for header in headers]
 
 
-@blocking
 def diff(face: Face, a: str, b: str) -> tuple[Change, ...]:
     """The changes from the state of checkpoint *a* to that of *b*."""
     first, second = (face.reader.load(face.reader.resolve(one)) for one in (a, b))
     return views.changes_between(first, second)
 
 
-@blocking
 def tree(face: Face, name_or_run_id: str) -> dict[str | None, list[str]]:
     """The ids of each checkpoint's children, by the id of their parent."""
     return views.tree(face.storage.page(RecordQuery(), about=name_or_run_id).headers)
 
 
-@blocking
 def history(face: Face, name_or_run_id: str, scope: str) -> list[HistoryEntry]:
     """The checkpoints of a run, oldest first, with what each changed."""
     run = face.reader.known_runs(name_or_run_id)[0]
     return list(views.history(face.reader, run, scope))
 
 
-@blocking
 def blame(face: Face, name_or_run_id: str, path: str, scope: str) -> CheckpointMetadata | None:
     """The checkpoint that last wrote the value at *path*."""
     run = face.reader.known_runs(name_or_run_id)[0]
     return views.blame(face.reader, run, path, scope)
 
 
-@blocking
 def verify(face: Face, name_or_run_id: str | None) -> list[RunVerdict]:
     """Recompute the digests of one run, the runs of a name, or all."""
     reader = face.reader

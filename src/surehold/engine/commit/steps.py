@@ -7,8 +7,7 @@ of blocking work, a pause. The manager that drives it does that and sends the re
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,7 +16,6 @@ from surehold.engine.journal import Request
 if TYPE_CHECKING:
     from surehold.engine.hooks import HookEvent
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -49,13 +47,3 @@ class Pause(msgspec.Struct, frozen=True):
 
 Step: TypeAlias = Fire | Commit | Work | Pause
 Steps: TypeAlias = Generator[Step, Any, T]
-
-
-def blocking(function: Callable[P, T]) -> Callable[P, Steps[T]]:
-    """Make an operation of a function that only blocks: one piece of work."""
-
-    @wraps(function)
-    def operation(*args: P.args, **kwargs: P.kwargs) -> Steps[T]:
-        return (yield Work(partial(function, *args, **kwargs)))  # type: ignore[no-any-return]
-
-    return operation

@@ -40,8 +40,8 @@ class Writer:
 
     def commit(self, journal: Journal, request: Request) -> asyncio.Future[Outcome]:
         """Write *request* together with all that this loop asks for in the same turn."""
-        loop, future = promise = self._promise()
         with self._lock:
+            loop, future = promise = self._promise()
             saves = self._gathering.get(loop)
             if saves is None:
                 self._gathering[loop] = saves = []
@@ -51,8 +51,9 @@ class Writer:
 
     def call(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Call *work* on the writer's thread."""
-        promise = self._promise()
-        self._queue.put((work, promise))
+        with self._lock:
+            promise = self._promise()
+            self._queue.put((work, promise))
         return promise[1]
 
     def flush(self) -> None:
@@ -67,28 +68,29 @@ class Writer:
             for saves in self._gathering.values():
                 self._queue.put(saves)
             self._gathering.clear()
+            if thread is not None:
+                self._queue.put(None)
         if thread is not None:
-            self._queue.put(None)
             thread.join()
 
     def _promise(self) -> _Promise:
+        """A promise that the thread keeps; what it is for is queued under the same lock."""
         loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._closed:
-                raise UsageError("this manager is closed", hint="open another one")
-            if self._thread is None:
-                thread = threading.Thread(
-                    target=self._serve, args=(self._queue,), name="surehold-writer", daemon=True
-                )
-                thread.start()
-                self._thread = thread
+        if self._closed:
+            raise UsageError("this manager is closed", hint="open another one")
+        if self._thread is None:
+            thread = threading.Thread(
+                target=self._serve, args=(self._queue,), name="surehold-writer", daemon=True
+            )
+            thread.start()
+            self._thread = thread
         return loop, loop.create_future()
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             saves = self._gathering.pop(loop, None)
-        if saves:
-            self._queue.put(saves)
+            if saves:
+                self._queue.put(saves)
 
     def _serve(self, queue: SimpleQueue[_Saves | _Job | None]) -> None:
         waiting = queue.get()

@@ -92,7 +92,8 @@ class Sealer:
         """The bytes to store for a body's text."""
         if header.frame == "note" and header.kind in CLEAR_NOTES:
             return text
-        method = self._storage.body_compression
+        # What is encrypted cannot be compressed afterwards, by a medium that compresses itself.
+        method = self._storage.body_compression or (None if self.keys is None else "zstd")
         plain = method is None and text[:1] == b"{" and len(text) <= BODY_LIMIT
         packed = text if plain else compress(text, method)
         if self.keys is None:

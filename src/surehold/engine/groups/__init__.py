@@ -6,7 +6,6 @@ The runs themselves, and what executes them, belong elsewhere.
 from __future__ import annotations
 
 from surehold.engine.groups.archive import import_group as import_group
-from surehold.engine.groups.awaited import AsyncGroup as AsyncGroup
 from surehold.engine.groups.definition import Group as Group
 from surehold.engine.groups.definition import group as group
 from surehold.engine.groups.values import GroupCheckpoint as GroupCheckpoint

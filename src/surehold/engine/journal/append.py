@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from surehold.core.policy import CANCEL
 from surehold.core.records import MANAGER, Header, Record, compress, new_id, seal_new
 from surehold.core.state import Place, migrations
 from surehold.core.values import Base, Written, after_change, changes, whole
@@ -110,6 +111,8 @@ class Journal:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         """The newest checkpoint that was saved or loaded here, by run and scope."""
         self._unconfirmed = UnconfirmedAppends(storage)
+        self.cancels: dict[str, Header] = {}
+        """Requests to cancel that were met while writing, by run."""
         self._most_deltas = _MOST_WITH_COPIES if storage.redundancy else _MOST_DELTAS
         self.lock = threading.RLock()
 
@@ -162,6 +165,10 @@ class Journal:
                     cursor.stored = cursor.seq
             for request, outcome in zip(group.requests, group.outcomes, strict=True):
                 draft, header = request.draft, outcome.header
+                if request.epoch is None and request.run_id in self.reader.held:
+                    for note in outcome.written:  # to a run that is executed here
+                        if note.kind == CANCEL:
+                            self.cancels[note.run_id] = note
                 if draft is not None and outcome.error is None and header is not None:
                     draft.lineage.checkpoint_id = header.id
                     self._known[header.run_id, header.scope] = header.id
@@ -321,6 +328,8 @@ class Journal:
                     return False
                 cursor.conflict = conflict if cursor.bases else None
                 cursor.branches.pop(record.header.scope, None)
+            elif record.header.kind == CANCEL:
+                self.cancels[run.run_id] = record.header
             elif record.header.kind == "prune":
                 erased += msgspec.json.decode(record.body)["erased"]
         for scope, base in [*cursor.bases.items()]:

@@ -81,8 +81,12 @@ def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
 
 def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]:
     """Read the notes after the record with seq *after*, up to *head*."""
-    records = reader.records(run_id, after + 1, head)
-    return [note for _, note in _notes_in(reader.sealer, records)[0]]
+    return notes_in(reader.sealer, reader.records(run_id, after + 1, head))
+
+
+def notes_in(sealer: Sealer, records: Iterable[Record]) -> list[Note]:
+    """The notes of a ledger among *records*."""
+    return [note for _, note in _notes_in(sealer, records)[0]]
 
 
 def _notes_in(
@@ -99,6 +103,8 @@ def _notes_in(
             branches.append(header)
         elif header.kind in NOTE_KINDS:
             content = _DECODE[header.kind](sealer.open(record))
+            if header.kind == "message":
+                content.seq = header.seq
             note = Note(
                 kind=header.kind,
                 content=content,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from surehold.core.closing import AsyncClosing
@@ -66,6 +66,10 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
     async def perform(self, steps: Steps[T]) -> T:
         """See `CheckpointManager.perform`."""
         return await drive_async(steps, self._do)
+
+    async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """See `CheckpointManager.call`."""
+        return await await_uncancelled(self._writer.call(partial(function, *args, **kwargs)))
 
     async def _do(self, step: Step) -> Any:
         if type(step) is Commit:

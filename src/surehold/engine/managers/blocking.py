@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from surehold.core.closing import Closing
 from surehold.core.records import Header
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # and what a method works with is loaded when it is called
     from surehold.engine.repair import RepairReport, RunVerdict
     from surehold.engine.transfer import ImportLimits, Manifest, Redact, Style
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -48,6 +49,13 @@ class CheckpointManager(Manager, Closing):
     def perform(self, steps: Steps[T]) -> T:
         """Carry out an operation, for integrations that write operations of their own."""
         return operations.perform(self.face, steps)
+
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that only blocks.
+
+        `AsyncCheckpointManager` calls it in its own thread.
+        """
+        return function(*args, **kwargs)
 
     # Each method returns what it performs: `AsyncCheckpointManager` awaits the same.
 
@@ -120,7 +128,7 @@ class CheckpointManager(Manager, Closing):
 
     def exists(self, checkpoint_id: str) -> bool:
         """Return True if there is a checkpoint with exactly this id."""
-        return self.perform(operations.read.exists(self.face, checkpoint_id))
+        return self.call(operations.read.exists, self.face, checkpoint_id)
 
     def list_checkpoints(
         self,
@@ -137,22 +145,21 @@ class CheckpointManager(Manager, Closing):
         limit: int | None = None,
     ) -> list[CheckpointMetadata]:
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
-        return self.perform(
-            operations.read.checkpoints(
-                self.face,
-                name_or_run_id,
-                RecordQuery(
-                    scope=scope,
-                    kind=kind,
-                    status=status,
-                    tag=tag,
-                    metadata=metadata,
-                    since=since,
-                    until=until,
-                    before=before,
-                    limit=limit,
-                ),
-            )
+        return self.call(
+            operations.read.checkpoints,
+            self.face,
+            name_or_run_id,
+            RecordQuery(
+                scope=scope,
+                kind=kind,
+                status=status,
+                tag=tag,
+                metadata=metadata,
+                since=since,
+                until=until,
+                before=before,
+                limit=limit,
+            ),
         )
 
     def fork_from_checkpoint(
@@ -170,19 +177,19 @@ class CheckpointManager(Manager, Closing):
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""
-        return self.perform(operations.read.tree(self.face, name_or_run_id))
+        return self.call(operations.read.tree, self.face, name_or_run_id)
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """The changes from the state of checkpoint *a* to that of *b*."""
-        return self.perform(operations.read.diff(self.face, a, b))
+        return self.call(operations.read.diff, self.face, a, b)
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """The checkpoints of a run, oldest first, each with what it changed and its state."""
-        return self.perform(operations.read.history(self.face, name_or_run_id, scope))
+        return self.call(operations.read.history, self.face, name_or_run_id, scope)
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
         """The checkpoint that last wrote *path* (``plan`` or ``/plan/0/status``)."""
-        return self.perform(operations.read.blame(self.face, name_or_run_id, path, scope))
+        return self.call(operations.read.blame, self.face, name_or_run_id, path, scope)
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint. Those built on it can still be loaded."""
@@ -194,7 +201,7 @@ class CheckpointManager(Manager, Closing):
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute all digests of a run, the runs of a name, or all; a verdict for each."""
-        return self.perform(operations.read.verify(self.face, name_or_run_id))
+        return self.call(operations.read.verify, self.face, name_or_run_id)
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """Put aside what is damaged in a run, or in all of them and in the medium itself.
@@ -242,16 +249,15 @@ class CheckpointManager(Manager, Closing):
         `surehold.core.policy`, or a function). The file appears whole or not at all, readable by
         its owner only. Returns its manifest.
         """
-        return self.perform(
-            transfer.runs.export_run(
-                self.face,
-                run_id,
-                path,
-                redact=redact,
-                encryption_key=encryption_key,
-                decrypt=decrypt,
-                overwrite=overwrite,
-            )
+        return self.call(
+            transfer.runs.export_run,
+            self.face,
+            run_id,
+            path,
+            redact=redact,
+            encryption_key=encryption_key,
+            decrypt=decrypt,
+            overwrite=overwrite,
         )
 
     def import_run(
@@ -269,10 +275,13 @@ class CheckpointManager(Manager, Closing):
         saved here. Under another run id its checkpoints get ids of their own. *encryption_key*
         opens a file that another key than ours encrypted.
         """
-        return self.perform(
-            transfer.runs.import_run(
-                self.face, path, run_id, encryption_key=encryption_key, limits=limits
-            )
+        return self.call(
+            transfer.runs.import_run,
+            self.face,
+            path,
+            run_id,
+            encryption_key=encryption_key,
+            limits=limits,
         )
 
     def copy_run(self, run_id: str, to: Storage | str) -> int:
@@ -281,7 +290,7 @@ class CheckpointManager(Manager, Closing):
         Records are copied unchanged, and those in the copy are never rewritten. After an
         interruption, call it again. A copy that differs is a `ConflictError` with the `.seq`.
         """
-        return self.perform(transfer.runs.copy_run(self.face, run_id, to))
+        return self.call(transfer.runs.copy_run, self.face, run_id, to)
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
@@ -289,7 +298,7 @@ class CheckpointManager(Manager, Closing):
         In an array each checkpoint has its ``changes``, and the newest its whole state too.
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
-        return self.perform(transfer.runs.export_json(self.face, run_or_checkpoint_id, style))
+        return self.call(transfer.runs.export_json, self.face, run_or_checkpoint_id, style)
 
     def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """Bring runs that an old key encrypted under the one of now; returns how many.
@@ -347,10 +356,8 @@ def opened(target: CheckpointManager | Storage | str | None) -> Iterator[Checkpo
             manager.close()
 
 
-def _saver_for(target: Saver | Storage | str | None) -> Saver:
-    if target is None or isinstance(target, Storage | str):
-        return CheckpointManager(target)
-    return target
+def _saver_for(target: Any) -> Saver:
+    return target if hasattr(target, "save_checkpoint") else CheckpointManager(target)
 
 
 register_saver(_saver_for)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from surehold.core.state import StateSnapshot
     from surehold.engine.crypto import Key
     from surehold.engine.hooks import HookManager
+    from surehold.engine.metrics import Metrics
 
 
 class Manager:
@@ -89,6 +90,10 @@ class Manager:
     def on(cls, storage: Storage, settings: RunSettings) -> Self:
         """Make a manager on *storage* with these settings; closing it closes no storage."""
         return cls.of(Face(storage, settings))
+
+    def count_in(self, metrics: Metrics) -> None:
+        """Count into these *metrics*, which others may share, from now on."""
+        self.face.metrics = self.metrics = metrics
 
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None

@@ -89,17 +89,17 @@ def verify_headers(reader: Reader, run: RunInfo) -> RunVerdict:
     return RunVerdict(run.run_id, count, tuple(problems))
 
 
-def verify_missing(reader: Reader) -> list[RunVerdict]:
+def verify_missing(reader: Reader, *, thorough: bool = True) -> list[RunVerdict]:
     """Verdicts on runs that were stored and not deleted, and are gone.
 
     A storage knows them by what is left of them, and the newest checkpoint of a group by its
-    members.
+    members. Unless *thorough*, only the members of groups are looked for.
     """
     storage = reader.storage
     found: dict[str, RunVerdict] = {}
-    runs = list(storage.runs(RunQuery()))
+    runs = list(storage.runs(RunQuery(name=None if thorough else "group")))
     listed = {run.run_id for run in runs}
-    if isinstance(storage, Repairable):
+    if thorough and isinstance(storage, Repairable):
         unlisted = [run_id for run_id in storage.known_runs() if run_id not in listed]
         for run_id in dict.fromkeys([*storage.lost_runs(), *unlisted]):
             one = storage.inspect(run_id)
@@ -107,7 +107,7 @@ def verify_missing(reader: Reader) -> list[RunVerdict]:
                 found[run_id] = RunVerdict(run_id, len(one.records), one.problems)
     groups = [run for run in runs if run.name == "group"]
     for run_id, group in _members(reader, groups):
-        if run_id not in listed:
+        if run_id not in listed and (thorough or not storage.has_run(run_id)):
             problem = f"run {run_id!r} is missing, and {group!r} has a checkpoint of it"
             found.setdefault(run_id, RunVerdict(run_id, 0, (problem,)))
     return list(found.values())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from surehold.core.policy import MESSAGE
 from surehold.core.records import OPEN_FROM, Header, Record
 from surehold.engine.journal import Note, Request
 
@@ -43,8 +44,10 @@ def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) ->
     """Plan to erase *old*: the records before the first one that is still needed.
 
     Keys stay, and so do writes to a visible checkpoint and answers to what they ask, which may
-    have come before it.
+    have come before it, and messages that the run has not taken.
     """
+    old = [*old]
+    taken = _taken_in(old)
     targets = {(header.scope, header.id) for header in visible}
     seqs: list[int] = []
     stored = 0
@@ -52,6 +55,8 @@ def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) ->
     for record in old:
         header = record.header
         if header.frame == "note" and header.kind == "key":
+            continue
+        if header.kind == MESSAGE and header.seq > taken.get(header.metadata.get("topic"), 0):
             continue
         if header.kind in ("writes", "answer") and (header.scope, header.parent) in targets:
             continue
@@ -66,6 +71,14 @@ def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) ->
     return Erasure(
         Note(kind="prune", content={"erased": _joined(edges)}), tuple(seqs), stored, head
     )
+
+
+def _taken_in(records: Sequence[Record]) -> dict[Any, int]:
+    """The place of the last message that was taken, by topic, as of *records*."""
+    for record in reversed(records):
+        if record.header.frame == "note" and record.header.kind == "mailbox":
+            return dict(record.header.metadata.get("taken", {}))
+    return {}
 
 
 def _joined(edges: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:

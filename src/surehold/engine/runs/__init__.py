@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from surehold.engine.runs.actions import note_action as note_action
 from surehold.engine.runs.effect_log import Ledger as Ledger
 from surehold.engine.runs.effect_log import Spot as Spot
 from surehold.engine.runs.effect_log import in_doubt as in_doubt
 from surehold.engine.runs.effect_log import past_step as past_step
 from surehold.engine.runs.effect_log import permitted as permitted
 from surehold.engine.runs.effect_log import warn_in_doubt as warn_in_doubt
+from surehold.engine.runs.expiry import expire as expire
+from surehold.engine.runs.expiry import expire_some as expire_some
+from surehold.engine.runs.expiry import plan_expiry as plan_expiry
+from surehold.engine.runs.expiry import remove_run as remove_run
 from surehold.engine.runs.leaving import Leaving as Leaving
+from surehold.engine.runs.messages import send as send
 from surehold.engine.runs.migrate import Migrated as Migrated
 from surehold.engine.runs.migrate import migrate_run as migrate_run
 from surehold.engine.runs.note_views import NoteView as NoteView
@@ -19,9 +25,12 @@ from surehold.engine.runs.open_run import draft_at as draft_at
 from surehold.engine.runs.open_run import draft_of_state as draft_of_state
 from surehold.engine.runs.open_run import taken_over as taken_over
 from surehold.engine.runs.questions import interrupt as interrupt
+from surehold.engine.runs.retracting import retract as retract
 from surehold.engine.runs.status import SHOWN_STATUSES as SHOWN_STATUSES
 from surehold.engine.runs.status import STORED_AS_RUNNING as STORED_AS_RUNNING
 from surehold.engine.runs.status import UNDER_WAY as UNDER_WAY
+from surehold.engine.runs.status import at_its_step as at_its_step
+from surehold.engine.runs.status import count_by_status as count_by_status
 from surehold.engine.runs.status import runs_with_status as runs_with_status
 from surehold.engine.runs.status import status_of_run as status_of_run
 from surehold.engine.runs.stop import InterruptMode as InterruptMode

@@ -108,6 +108,8 @@ class AwaitedRun:
         run.check()
         run.scopes |= {draft.place.scope} - {""}
         await self._settle()
+        if (again := run.waits_already(draft, notes)) is not None:
+            return again.id
         # Between two steps of a run that has the event loop to itself nothing else waits for it,
         # so that going to the writer's thread and back would only cost time.
         if self._alone and not draft.place.scope and run.hook_manager is None:
@@ -125,8 +127,14 @@ class AwaitedRun:
         They are durable when this returns, cancelled or not. Without notes it waits for those
         before.
         """
+        self._run.check()
+        try:
+            await self._record(notes, wait)
+        except StorageError as error:
+            raise self._run.leaving.mark(error) from error.__cause__
+
+    async def _record(self, notes: Sequence[Note], wait: bool) -> None:
         run = self._run
-        run.check()
         if not notes:
             await self._settle()
             return

@@ -13,18 +13,27 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import NOTE_KINDS, Answer, Effect, Item, Question, Timer
-from surehold.engine.commit import WARNED
-from surehold.engine.journal import (
-    Note,
+from surehold.core.records import (
+    NOTE_KINDS,
+    Answer,
+    Effect,
+    Item,
+    Mailbox,
+    Message,
+    Published,
+    Question,
+    Timer,
 )
+from surehold.engine.commit import WARNED
+from surehold.engine.journal import Note
+from surehold.engine.runs.messages import Mail
 from surehold.errors import StorageError
 
 logger = logging.getLogger("surehold.checkpoint")
 
 
-Entry = Effect | Item | Question | Answer | Timer
-_E = TypeVar("_E", Effect, Item, Question, Answer, Timer)
+Entry = Effect | Item | Question | Answer | Timer | Message | Mailbox | Published
+_E = TypeVar("_E", Effect, Item, Question, Answer, Timer, Published)
 _NAMES = {kind: name for name, kind in NOTE_KINDS.items()}
 
 
@@ -55,8 +64,12 @@ class Ledger:
         self.entries: dict[tuple[str, str], Note] = {}
         """The open notes, by kind and id."""
         self._deferred: list[Note] = []
+        self._taken: Note | None = None
+        """The mailbox, which is deferred once, however many messages were taken since."""
         self._carried: list[Note] = []
         """Deferred notes that the checkpoint being saved carries."""
+        self.mail = Mail()
+        """Messages to the run; they are not among the entries, and no checkpoint carries them."""
         self.given: dict[str, Any] = {}
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None
@@ -69,10 +82,17 @@ class Ledger:
 
     def _put(self, note: Note) -> Note | None:
         """Add *note*; gives the note that it replaces."""
+        if note.kind == "message":
+            self.mail.add(note.content)
+            return None
+        if note.kind == "mailbox":
+            self.mail.set_taken(note.content)
         before = self.entries.get((note.kind, note.content.id))
         self.entries[note.kind, note.content.id] = note
         if note.kind == "answer":
             self.entries.pop(("question", note.content.id), None)
+        elif note.kind == "question":  # asked again: the answer was taken back, or did not fit
+            self.entries.pop(("answer", note.content.id), None)
         return before
 
     def _withdraw(self, note: Note, before: Note | None) -> None:
@@ -108,7 +128,7 @@ class Ledger:
         """Append *entry* to the journal, blocking until it is durable."""
         note = _note(entry, spot)
         before = self._put(note)
-        notes = (*self.deferred(), note) if self._deferred else (note,)
+        notes = (*self.deferred(), note) if self._deferred or self._taken else (note,)
         try:
             self._append_now(notes)
         except Exception:
@@ -127,7 +147,7 @@ class Ledger:
 
     def flush_now(self) -> None:
         """Make durable what was deferred, blocking until it is."""
-        if not self._deferred:
+        if not self._deferred and self._taken is None:
             return
         notes = self.deferred()
         try:
@@ -170,8 +190,12 @@ class Ledger:
         `saved` when the checkpoint is stored.
         """
         self._carried = list(self._deferred)
+        if self._taken is not None:
+            self._carried.append(self._taken)
+        past = _but_kept(past)
         return tuple(
-            msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
+            # The cost of a call is in the record of its outcome.
+            msgspec.structs.replace(note, metadata={}) if note.kind == "effect" else note
             for note in self.entries.values()
             if not (past is not None and past(note))
             and not (permits and note.kind == "effect" and note.content.error is not None)
@@ -181,18 +205,58 @@ class Ledger:
         """Settle what is *past* now that the checkpoint is stored."""
         warn_in_doubt(run_id, filter(past, self.entries.values()))
         carried, self._carried = {id(note) for note in self._carried}, []
+        if id(self._taken) in carried:
+            self._taken = None
         self._deferred = [note for note in self._deferred if id(note) not in carried]
         self.settle(past)
 
     def deferred(self) -> tuple[Note, ...]:
         """The notes that wait to be written with the next one, which they are from now on."""
         deferred, self._deferred = self._deferred, []
-        return tuple(deferred)
+        taken, self._taken = self._taken, None
+        return (*deferred, taken) if taken is not None else tuple(deferred)
+
+    def renew(self) -> tuple[Note, ...]:
+        """Forget the notes of a run that begins anew; give those that stay true."""
+        self._deferred, self._taken = [], None
+        kept = {key: note for key, note in self.entries.items() if note.kind in _KEPT}
+        self.entries = kept
+        return tuple(kept.values())
+
+    def take_message(self, topic: str, id: str, run_id: str, spot: Spot) -> Message | None:
+        """Take the next message of *topic* at the position *id*; None if there is none.
+
+        It is recorded with the next note. A crash before that changes nothing: the same message is
+        then the next again.
+        """
+        message = self.mail.take(topic)
+        if message is not None:
+            name = f"receive {topic}"
+            taken = Effect(id=id, name=name, key="", policy="retry", done=True, value=message.value)
+            self.defer(taken, spot)
+            self._defer_taken(run_id, spot)
+        return message
+
+    def end_wait(self, timer: Timer, spot: Spot) -> None:
+        """Have the run wait no more for *timer*, recorded with the next note."""
+        note = self.entries.get(("timer", timer.id))
+        if note is not None and self._waits(note):
+            self.defer(msgspec.structs.replace(timer, expired=True), spot)
+
+    def put_back(self, message: Message, run_id: str, spot: Spot) -> None:
+        """Give *message* to the next call that receives of its topic."""
+        self.mail.put_back(message)
+        self._defer_taken(run_id, spot)
+
+    def _defer_taken(self, run_id: str, spot: Spot) -> None:
+        self._taken = _note(Mailbox(id=run_id, taken=dict(self.mail.taken)), spot)
+        self.entries["mailbox", run_id] = self._taken
 
     def settle(self, past: Callable[[Note], bool]) -> None:
         """Remove the notes that are *past*."""
         if self.entries:
-            self.entries = {key: note for key, note in self.entries.items() if not past(note)}
+            gone = _but_kept(past) or past
+            self.entries = {key: note for key, note in self.entries.items() if not gone(note)}
             self._deferred = [note for note in self._deferred if not past(note)]
 
     def waiting(self) -> list[Note]:
@@ -204,7 +268,10 @@ class Ledger:
 
     def _waits(self, note: Note) -> bool:
         if note.kind == "timer":
-            return not note.content.expired and ("answer", note.content.id) not in self.entries
+            timer: Timer = note.content
+            if timer.expired or (timer.mail and self.mail.has(timer.name)):
+                return False
+            return not any((kind, timer.id) in self.entries for kind in ("answer", "effect"))
         if note.kind == "question":
             return not note.content.expired
         return in_doubt(note) and note.content.policy not in SETTLED_BY_RESUME
@@ -222,7 +289,11 @@ def _note(entry: Entry, spot: Spot) -> Note:
     metadata: dict[str, Any] = {}
     if type(entry) is Effect and (entry.tokens or entry.dollars):
         # The cost of a call is in the header, so that no record is opened for it.
-        metadata = {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
+        spent = {"tokens": entry.tokens, "dollars": entry.dollars, "name": entry.name}
+        named = {"model": entry.model, "output": entry.output}
+        metadata = {"spent": spent | {key: value for key, value in named.items() if value}}
+    elif type(entry) is Mailbox:
+        metadata = {"taken": entry.taken}  # what retention must keep is decided without a key
     return Note(
         kind=_NAMES[type(entry)],
         content=entry,
@@ -231,6 +302,14 @@ def _note(entry: Entry, spot: Spot) -> Note:
         node=spot.node,
         metadata=metadata,
     )
+
+
+_KEPT = ("mailbox", "published")
+"""Notes that are true of the run and not of a step: every checkpoint carries them."""
+
+
+def _but_kept(past: Callable[[Note], bool] | None) -> Callable[[Note], bool] | None:
+    return None if past is None else lambda note: note.kind not in _KEPT and past(note)
 
 
 def past_step(step: int | None) -> Callable[[Note], bool]:
@@ -255,7 +334,7 @@ def warn_in_doubt(run_id: str, settled: Iterable[Note]) -> None:
 
 def _may_wait(note: Note) -> bool:
     return (
-        note.kind == "item"
+        note.kind in ("item", "mailbox")
         or (note.kind == "effect" and note.content.done)
         or (note.kind == "timer" and note.content.expired and not note.content.event)
     )

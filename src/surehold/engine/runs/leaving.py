@@ -1,8 +1,10 @@
-"""Leaving a run: once it waits, stops or does not fit, its code does nothing more.
+"""Leaving a run: from then on its code executes and records nothing.
+
+A run is left once it waits, stops, is cancelled, does not fit or cannot be recorded.
 
 Whatever user code catches, further recorded calls raise the same signal again, execute nothing and
-record nothing. That holds for the task or thread that got the signal, and for the run's body;
-sibling branches finish.
+record nothing. That holds for the branch that got the signal, for all code around it, and for tasks
+while they are cancelled; sibling branches, and calls that have begun, finish.
 """
 
 from __future__ import annotations
@@ -10,17 +12,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from surehold.errors import ShapeError, Signal
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.positions import CallContext
 
 
 class Leaving:
     """The signals with which a run is left, and the calls that follow failures."""
 
     def __init__(self) -> None:
-        self.signals: dict[object, BaseException] = {}
-        """The signals by task or thread; empty until the run is being left."""
+        self.signals: dict[CallContext | None, BaseException] = {}
+        """The signals by branch, None for all of them; empty until the run is being left."""
         self._body: object = None
+        self._cancelled_before = 0
+        """The cancellations of the body's task that came before the run."""
         self._count = 0
         self._last: dict[object, int] = {}
         """The newest call of each task or thread."""
@@ -29,34 +37,48 @@ class Leaving:
     def enter(self) -> None:
         """Make the running task or thread the run's body."""
         self._body = _here()
+        if isinstance(self._body, asyncio.Task):
+            self._cancelled_before = self._body.cancelling()
 
     @property
     def signal(self) -> BaseException | None:
-        """The first signal with which the run is being left."""
-        return next(iter(self.signals.values()), None)
+        """The first signal with which the run is left, or its cancellation."""
+        first = next(iter(self.signals.values()), None)
+        return first or self._cancellation_of(self._body)
 
-    def mark(self, error: BaseException) -> BaseException:
-        """Leave the run with *error*, which is to be raised now."""
-        everyone = isinstance(error, ShapeError)
-        self.signals.setdefault(None if everyone else _here(), error)
+    def _cancellation_of(self, task: object) -> BaseException | None:
+        """The cancellation that *task* has not taken back, as a timeout of its own would."""
+        if not isinstance(task, asyncio.Task):
+            return None
+        before = self._cancelled_before if task is self._body else 0
+        return asyncio.CancelledError() if task.cancelling() > before else None
+
+    def mark(self, error: BaseException, branch: CallContext | None = None) -> BaseException:
+        """Leave the run with *error*, which is to be raised now, in all branches or one."""
+        self.signals.setdefault(None if isinstance(error, ShapeError) else branch, error)
         return error
 
-    def check(self) -> None:
-        """Raise the signal again if this task, or the body of the run, is leaving it."""
-        if not self.signals:
-            return
-        here = _here()
-        left = self.signals.get(None) or (
-            self.signal if here == self._body else self.signals.get(here)
-        )
-        if left is not None:
+    def check(self, branch: CallContext) -> None:
+        """Raise the signal again if *branch*, or code inside it, left the run.
+
+        A task that is cancelled gets its cancellation again.
+        """
+        for origin, error in self.signals.items():
+            if origin is None or origin.is_within(branch):
+                raise error
+        if (cancelled := self._cancellation_of(_task())) is not None:
+            raise cancelled
+
+    def check_body(self) -> None:
+        """Raise the first signal, whichever branch got it and whoever hid it."""
+        if (left := self.signal) is not None:
             raise left
 
-    def hand_over(self) -> None:
-        """Let the running task begin work of another branch; the run still waits."""
-        left = self.signals.pop(_here(), None)
-        if left is not None:
-            self.signals[object()] = left
+    def withdraw(self, branch: CallContext) -> None:
+        """Take back the signals of *branch*, which lost a race: the run is not left by it."""
+        for origin in [*self.signals]:
+            if origin is not None and origin.is_within(branch):
+                del self.signals[origin]
 
     def ended_by(self, error: BaseException) -> BaseException:
         """The reason that the run ends: its signal, whatever user code made of that."""
@@ -83,8 +105,11 @@ class Leaving:
 
 
 def _here() -> object:
+    return _task() or threading.get_ident()
+
+
+def _task() -> asyncio.Task[object] | None:
     try:
-        task = asyncio.current_task()
+        return asyncio.current_task()
     except RuntimeError:
-        task = None
-    return task or threading.get_ident()
+        return None

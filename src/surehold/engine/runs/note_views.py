@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.records import Answer, Effect, Question, Record, Timer
+from surehold.core.records import (
+    Answer,
+    Effect,
+    Mailbox,
+    Message,
+    Published,
+    Question,
+    Record,
+    Timer,
+)
 from surehold.core.values import decode
 from surehold.engine.journal import Reader
 from surehold.errors import SureholdError
@@ -35,7 +44,15 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of the note's header."""
 
 
-_OPENED = {"effect": Effect, "question": Question, "answer": Answer, "timer": Timer}
+_OPENED = {
+    "effect": Effect,
+    "question": Question,
+    "answer": Answer,
+    "timer": Timer,
+    "message": Message,
+    "mailbox": Mailbox,
+    "published": Published,
+}
 
 
 def view_note(reader: Reader, record: Record) -> NoteView:
@@ -62,8 +79,13 @@ def view_note(reader: Reader, record: Record) -> NoteView:
         until = None if content.until is None else datetime.fromtimestamp(content.until, UTC)
         state = "over" if content.expired else ""
         return NoteView(id=content.id, name=content.name, state=state, value=until, **common)
+    if isinstance(content, Published):
+        return NoteView(value=decode(bytes(content.values)), **common)
+    if isinstance(content, Mailbox):
+        return NoteView(value=content.taken, **common)
     text = content.text if isinstance(content, Question) else content.value
-    return NoteView(id=content.id, value=decode(bytes(text)), **common)
+    name = content.topic if isinstance(content, Message) else ""
+    return NoteView(id=content.id, name=name, value=decode(bytes(text)), **common)
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
-from surehold.core.records import Door, Header, Timer
+from surehold.core.policy import CANCEL, CANCELLED, QUEUED
+from surehold.core.records import Door, Header, Message, Timer
 from surehold.core.state import Lineage, Place, State
 from surehold.core.values import Nature
-from surehold.engine.commit import Steps, append_notes, load, perform, save_draft
+from surehold.engine.commit import Steps, append_notes, erase, load, perform, save_draft
 from surehold.engine.journal import (
     CheckpointDraft,
     Loaded,
@@ -21,6 +24,7 @@ from surehold.engine.journal import (
     OpenNotes,
     Saveable,
     line_in,
+    notes_in,
     read_line,
     read_since,
 )
@@ -31,6 +35,7 @@ from surehold.engine.runs.effect_log import Ledger, Spot
 from surehold.engine.runs.leaving import Leaving
 from surehold.engine.runs.stop import StopRequests
 from surehold.errors import (
+    Cancelled,
     ConflictError,
     LeaseHeldError,
     NotFoundError,
@@ -42,12 +47,20 @@ from surehold.storage.base import RecordQuery, RunInfo, Storage
 
 logger = logging.getLogger("surehold.checkpoint")
 T = TypeVar("T")
+_TRIES = 20
+"""The number of times that a write gives way to another manager's."""
 
 
 def taken_over(run_id: str, cause: BaseException | None = None) -> ConflictError:
-    """The error of a process whose lease another one has taken, or whose run is gone."""
+    """The error of a process that lost its lease, to another one or a failed storage."""
     if isinstance(cause, ConflictError) and cause.facts.get("head") == 0:
         return ConflictError(cause.message, hint=cause.hint, run_id=run_id)
+    if isinstance(cause, StorageError):
+        return ConflictError(
+            f"the lease of run {run_id!r} ended: the storage could not renew it: {cause.message}",
+            hint="no other process is known to have the run; resume it when the storage works",
+            run_id=run_id,
+        )
     return ConflictError(
         f"run {run_id!r} was taken over by another process",
         hint="this process was away for longer than the lease; the other one continues the run",
@@ -63,7 +76,8 @@ class OpenRun:
     face executes nothing else, and may be blocked by saves between two steps.
 
     *between_saves*: the run is held from save to save, and needs no `open`. No thread renews its
-    lease; a save continues after what another has saved meanwhile, with a warning.
+    lease, which is timed by *now*; a save continues after what another has saved meanwhile, with a
+    warning.
     """
 
     def __init__(
@@ -75,6 +89,7 @@ class OpenRun:
         *,
         alone: bool = False,
         between_saves: bool = False,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.run_id = run_id
         self.door = door
@@ -112,15 +127,25 @@ class OpenRun:
         """True if the journal held records when this execution began."""
         self.scopes: set[str] = set()
         """The nested scopes of steps that are still open."""
+        self.cancel: Header | None = None
+        """The request to cancel the run that is not withdrawn by a requeue."""
+        self.cleanup_until: float | None = None
+        """Seconds since 1970 at which the cleanup of a cancelled run ends; None before it."""
+        self.over = False
+        """True for a completed run whose code is executed again: it gets the recorded outcomes, and
+        nothing is appended."""
         self.lost: SureholdError | None = None
         """The error with which this process lost the run."""
         self._journal = self.manager.face.journal
-        self._between_saves = SavedLease(self._journal, run_id) if between_saves else None
+        self._between_saves = SavedLease(self._journal, run_id, now=now) if between_saves else None
         self._lease = self._between_saves or RunLease(
             self._journal, run_id, seconds=lease_seconds, on_lost=self._lose_lease
         )
         self._beginning = threading.Lock()
         self._open = between_saves
+        self._pid = os.getpid()
+        self._loaded: dict[tuple[str, str], Any] = {}
+        """The open notes as they were loaded, by kind and id."""
         self._seen = 0
         self._ended: set[str] = set()
 
@@ -148,6 +173,11 @@ class OpenRun:
 
     # Holding
 
+    @property
+    def forked(self) -> bool:
+        """True in a child of the process that holds the run: the run stays its parent's."""
+        return self._pid != os.getpid()
+
     def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`."""
         try:
@@ -159,6 +189,8 @@ class OpenRun:
 
     def close(self) -> None:
         """Let others have the run."""
+        if self.forked:
+            return
         self._open = False
         self._lease.release()
         self.awaited.finish()
@@ -172,6 +204,12 @@ class OpenRun:
         """
         if self.lost is not None:
             raise taken_over(self.run_id, self.lost) from self.lost
+        if self.forked:
+            raise ConflictError(
+                f"run {self.run_id!r} is held by the process that this one was forked from",
+                hint="let the parent save; what a child should record belongs to a run of its own",
+                run_id=self.run_id,
+            )
         if not self._open:
             raise ConflictError(
                 f"run {self.run_id!r} is no longer executed here",
@@ -180,6 +218,18 @@ class OpenRun:
             )
         if self._between_saves is not None:
             self._take_between(self._between_saves)
+
+    def check_lease(self) -> None:
+        """`check`, and raise a `ConflictError` if the lease has ended.
+
+        Called before every recorded call, item and node. A write needs no such look: the storage
+        refuses those of an earlier epoch.
+        """
+        self.check()
+        try:
+            self._lease.ensure()
+        except ConflictError as error:
+            raise taken_over(self.run_id, error) from error
 
     def _take_between(self, lease: SavedLease) -> None:
         is_first = lease.epoch is None and self.lineage.checkpoint_id is None
@@ -192,28 +242,35 @@ class OpenRun:
 
     def _write(self, write: Callable[[], Steps[T]]) -> T:
         """Carry out a write that `check` has allowed."""
-        try:
-            return perform(self.manager.face, write())
-        except ConflictError as error:
-            lease = self._between_saves
-            if lease is None:
-                raise self.lose(error) from error
-            if isinstance(error, LeaseHeldError):
-                raise
-            lease.lose()
-            lease.acquire()
-            newest = self.manager.reader.newest_of(self.run_id)
-            if newest is None:
-                raise
-            self.lineage.checkpoint_id = newest.id
-            logger.warning(
-                "run %s: another manager saved %s checkpoint %s; this one continues after it"
-                " (restore or load that one to take it over)",
-                self.run_id,
-                newest.kind,
-                newest.id,
-            )
-            return perform(self.manager.face, write())
+        if self.forked:
+            self.check()
+        for _ in range(_TRIES):
+            try:
+                return perform(self.manager.face, write())
+            except ConflictError as error:
+                lease = self._between_saves
+                if lease is None:
+                    raise self.lose(error) from error
+                if isinstance(error, LeaseHeldError):
+                    raise
+                self._follow(lease, error)
+        return perform(self.manager.face, write())
+
+    def _follow(self, lease: SavedLease, error: ConflictError) -> None:
+        """Continue after what another manager has saved meanwhile."""
+        lease.lose()
+        lease.acquire()
+        newest = self.manager.reader.newest_of(self.run_id)
+        if newest is None:
+            raise error
+        self.lineage.checkpoint_id = newest.id
+        logger.warning(
+            "run %s: another manager saved %s checkpoint %s; this one continues after it"
+            " (restore or load that one to take it over)",
+            self.run_id,
+            newest.kind,
+            newest.id,
+        )
 
     def lose(self, error: SureholdError) -> ConflictError:
         """Note that another process has the run now; return the error to raise."""
@@ -253,6 +310,7 @@ class OpenRun:
             )
         newest, self.head, self.loaded = tail.loaded.header, tail.run, tail.loaded
         self.newest, self.lineage, self.resumed = newest, state.lineage, True
+        self._hear_cancel(record.header for record in tail.notes)
         self._take(line_in(face.reader.sealer, tail.notes, newest, tail.run.seq), tail.run.seq)
         return state
 
@@ -266,6 +324,11 @@ class OpenRun:
         # A run that was rewound repeats its parts, and none of its effects.
         back = bool(self.floor) and self.floor == head
         self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
+        self._loaded = {key: note.content for key, note in self.ledger.entries.items()}
+        # Others send messages to the run, whichever of its branches continues.
+        self.ledger.take(note for note in line.others if note.kind == "message")
+        if self.door is None or self.door.kind != "function":  # that reads all its notes
+            self.ledger.mail.earlier = self.earlier_messages
         self.end, self.elsewhere, self._seen = line.end, line.others, head
         self.branch = line.branch if line.end == head else head
 
@@ -311,12 +374,70 @@ class OpenRun:
         return state
 
     def refresh(self) -> None:
-        """Add the answers that others have written since."""
+        """Add the answers and messages that others have written since."""
         run = self.manager.reader.run(self.run_id)
         if run is not None and run.seq > self._seen:
-            notes = read_since(self.manager.reader, self.run_id, self._seen, run.seq)
-            self.ledger.take(note for note in notes if note.kind == "answer")
+            records = [*self.manager.reader.records(self.run_id, self._seen + 1, run.seq)]
+            self._hear_cancel(record.header for record in records)
+            notes = notes_in(self.manager.reader.sealer, records)
+            self.ledger.take(note for note in notes if note.kind in ("answer", "message"))
             self._seen = run.seq
+
+    def _hear_cancel(self, headers: Iterable[Header]) -> None:
+        for header in headers:
+            if header.kind == CANCEL:
+                self.cancel = header
+            elif header.kind == QUEUED:
+                self.cancel = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True if someone has asked to cancel the run, as far as is known here.
+
+        Whoever asks has written to the run, which its next write finds out. A worker that was told
+        stops the run; such a stop is none.
+        """
+        if self._journal.cancels:
+            self.cancel = self._journal.cancels.pop(self.run_id, self.cancel)
+        reason = self.stop.reason
+        if reason is not None and reason.message == CANCELLED:
+            if self.cancel is None:
+                self.refresh()
+            if self.cancel is not None:
+                self.stop.reason = None
+        return self.cancel is not None
+
+    def new_cleanup(self) -> float:
+        """The time at which a cleanup that begins now has to end."""
+        told = self.cancel.metadata if self.cancel is not None else {}
+        return time.time() + float(told.get("cleanup", _CLEANUP))
+
+    def cancelled_now(self) -> bool:
+        """True, once, if the run was asked to end; it is left if the cleanup takes long."""
+        if not self.is_cancelled or self.over:
+            return False
+        if self.cleanup_until is None:
+            self.cleanup_until = self.new_cleanup()
+            return True
+        if time.time() > self.cleanup_until:
+            late = f"run {self.run_id!r} was cancelled, and its cleanup took long"
+            raise self.leaving.mark(Cancelled(late, run_id=self.run_id))
+        return False
+
+    def earlier_messages(self) -> list[Message]:
+        """The messages that were there before the notes which `load` has read."""
+        reader = self.manager.reader
+        query = RecordQuery(run_id=self.run_id, kind="message", notes=True)
+        taken = self.ledger.mail.taken
+        seqs = [
+            header.seq
+            for header in reader.storage.headers(query)
+            if header.seq > taken.get(str(header.metadata.get("topic")), 0)
+        ]
+        if not seqs:
+            return []
+        found = read_since(reader, self.run_id, min(seqs) - 1, max(seqs))
+        return [note.content for note in found if note.kind == "message"]
 
     # Writing
 
@@ -336,6 +457,8 @@ class OpenRun:
         if self.lost is not None or not self._open or self._between_saves is not None:
             self.check()
         self.scopes |= {draft.place.scope} - {""}
+        if (again := self.waits_already(draft, notes)) is not None:
+            return again.id
         saved = self._write(
             lambda: save_draft(
                 self.manager.face,
@@ -352,6 +475,20 @@ class OpenRun:
         self.newest = saved
         return saved.id
 
+    def waits_already(self, draft: CheckpointDraft, notes: Sequence[Note]) -> Header | None:
+        """The newest checkpoint, if it says already that the run waits as *draft* does.
+
+        So a supervisor may start a run that waits as often as it likes.
+        """
+        newest, head = self.newest, self.head
+        if draft.place.status != "waiting" or newest is None or head is None:
+            return None
+        same = newest.status == "waiting" and newest.step == draft.place.step
+        if not same or newest.scope != draft.place.scope or self.stored_head() != head.seq:
+            return None
+        known = (self._loaded.get((note.kind, note.content.id)) == note.content for note in notes)
+        return newest if all(known) else None
+
     def record(self, notes: Sequence[Note]) -> None:
         """Append *notes*; the run begins with a checkpoint if it has none."""
         if self.lost is not None or not self._open or self._between_saves is not None:
@@ -363,7 +500,7 @@ class OpenRun:
             self._write(lambda: append_notes(face, self.run_id, notes, None, lease.epoch))
         except StorageError as error:
             if not self.ledger.postpone(notes, error):
-                raise
+                raise self.leaving.mark(error) from error.__cause__
 
     def begin_now(self) -> None:
         """Save the run's first checkpoint, once."""
@@ -382,8 +519,21 @@ class OpenRun:
         except ConflictError:
             self._journal.invalidate(self.run_id)
             return False
+        except StorageError as error:
+            raise self.leaving.mark(error) from error.__cause__
         self.ledger.take((note,))
         return True
+
+    def forget_before(self, seq: int) -> None:
+        """Drop checkpoints before record *seq*, but pinned ones, and free their records."""
+        face, storage = self.manager.face, self.manager.storage
+        pinned = self.manager.retention.marks(self.run_id).pinned
+        headers = storage.headers(RecordQuery(run_id=self.run_id))
+        old = [one.seq for one in headers if one.seq < seq and one.seq not in pinned]
+        if old:
+            storage.delete(self.run_id, hide=old)
+            self.manager.retention.forget_all()
+        perform(face, erase(face, self.run_id, self._lease.epoch))
 
     # Nested scopes
 
@@ -403,6 +553,10 @@ class OpenRun:
         ]
         storage.delete(self.run_id, hide=seqs)
         self.manager.retention.forget_all()
+
+
+_CLEANUP = 60.0
+"""Seconds for the cleanup of a run that is cancelled, unless the request says otherwise."""
 
 
 def check_door(loaded: Loaded, door: Door) -> None:

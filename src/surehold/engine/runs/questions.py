@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -15,9 +16,19 @@ from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import call_context, check_awaited
 from surehold.errors import Interrupted, UsageError
 
+T = TypeVar("T")
+
 _NOTHING: Any = object()
 
 
+@overload
+def interrupt(
+    question: Any, *, schema: type[T], key: str | None = None, timeout: float | None = None
+) -> Coroutine[Any, Any, T]: ...
+@overload
+def interrupt(
+    question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
+) -> Coroutine[Any, Any, Any]: ...
 def interrupt(
     question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
 ) -> Coroutine[Any, Any, Any]:
@@ -58,12 +69,15 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
     ledger, spot = run.ledger, context.spot
     key = hide_secrets(key, run.hook_manager)
     position = context.place(spot.node or "question", key)
+    spot = context.spot
     asked = ledger.find(Question, position)
     known, problem = ledger.find(Answer, position), ""
     if known is not None and not (asked is not None and asked.expired):
         answer, problem = _fitted(decode(bytes(known.value)), schema)
         if not problem:
             return answer
+    if asked is None:
+        context.check_new(position)
     until = asked.until if asked is not None else timeout and time.time() + timeout
     given = ledger.given.pop(position, _NOTHING)
     past = given is _NOTHING and until is not None and until <= time.time()
@@ -88,6 +102,7 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
         until=until,
     )
     ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
+    await asyncio.sleep(0)  # sibling tasks that begin now ask their questions, too
     run_id = run.run_id
     left = Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
     raise context.leave(left)

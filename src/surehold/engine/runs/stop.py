@@ -121,6 +121,8 @@ class StopRequests:
         self.reason: InterruptReason | None = None
         self.number = 0
         """The signal that asked for the stop; 0 if none did."""
+        self.raised = False
+        """True once a signal was raised in plain code of the run, which may hide it."""
         self.doing = ""
         """The unit in progress, for the message to the user."""
         self.children: list[StopRequests] = []
@@ -160,7 +162,7 @@ class StopRequests:
 
     def withdraw(self) -> None:
         """Discard the requests made so far."""
-        self.reason, self.number = None, 0
+        self.reason, self.number, self.raised = None, 0, False
         _signals.withdraw()
         self._stop_timer()
 
@@ -269,9 +271,9 @@ class StopRequests:
             yield min(left, _LONGEST_REST)
 
     @property
-    def finishing(self) -> bool:
-        """True while the units in progress are finished because the run stops."""
-        return self.reason is not None and not self._cancelled
+    def broken_off(self) -> bool:
+        """True once the units in progress were cancelled, as by a second signal."""
+        return self._cancelled
 
     async def until_idle(self) -> None:
         """Wait for the recorded calls of other tasks of a run that is being left."""
@@ -299,7 +301,7 @@ class StopRequests:
         Without *signals* they are heard unless the program handles them itself. Inside a call that
         must not be made again the run is not asked to stop: the call is the unit.
         """
-        self.reason, self.number, self._run_id = None, 0, run_id
+        self.reason, self.number, self.raised, self._run_id = None, 0, False, run_id
         clock = None
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
@@ -344,6 +346,7 @@ class StopRequests:
     def break_off(self, number: int) -> bool:
         """Cancel the run's task for a signal; False if it is plain code on this thread."""
         if self._loop is None:
+            self.raised = True
             return False
         self.heard(number)
         self._wake(immediate=True)

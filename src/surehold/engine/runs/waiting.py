@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from surehold.engine.hooks import redacting_hooks
 from surehold.engine.journal import Note, Reader, Request, line_in
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs.effect_log import Entry, Ledger, in_doubt
+from surehold.engine.runs.messages import deliver, message_note
 from surehold.errors import ConflictError, NotFoundError, UsageError
 from surehold.storage.base import (
     Leasing,
@@ -45,7 +47,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """Unique in its run. What an agent inside a run waits for is listed with the id ``RUN/ID``,
     which begins with the agent's own run."""
-    kind: Literal["question", "effect", "event", "timer"]
+    kind: Literal["question", "effect", "event", "message", "timer"]
     scope: str
     step: int
     node: str
@@ -58,14 +60,20 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why the last answer did not fit."""
     key: str = ""
     """The effect's idempotency key, to look the call up in the other system."""
+    inputs: str = ""
+    """The arguments of the effect, short and without secrets."""
     policy: str = ""
     began: datetime | None = None
     until: datetime | None = None
     """The time at which the wait ends by itself."""
 
 
-def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waiting]:
+def pending(
+    run_id: str | None = None, *, limit: int | None = None, storage: Target = None
+) -> list[Waiting]:
     """List what a run, or without a run id every run of the storage, waits for.
+
+    The newest runs come first; with a *limit*, no more are looked at than it takes.
 
     What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
     that a live process executes, only the events that it waits for are listed. An effect in doubt
@@ -75,10 +83,11 @@ def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waitin
         reader = manager.reader
         query = RunQuery(run_id=run_id, open=True)
         if run_id is not None and reader.run(run_id) is None:
-            raise _no_run(run_id)
-        found = [one for run in reader.storage.runs(query) for one in waiting_now(reader, run)]
+            raise no_run(run_id)
+        found = (one for run in reader.storage.runs(query) for one in waiting_now(reader, run))
         inside = waiting_inside(reader, run_id) if run_id is not None else []
-        return [*found, *(one for one in inside if not _held(reader, one.run_id))]
+        free = (one for one in inside if not _held(reader, one.run_id))
+        return [*islice(chain(found, free), limit)]
 
 
 def waiting_now(reader: Reader, run: RunInfo) -> list[Waiting]:
@@ -87,7 +96,7 @@ def waiting_now(reader: Reader, run: RunInfo) -> list[Waiting]:
         return [*_of_run(reader, run)]
     if run.status != "waiting":
         return []
-    return [one for one in _of_run(reader, run) if one.kind == "event"]
+    return [one for one in _of_run(reader, run) if one.kind in ("event", "message")]
 
 
 def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
@@ -122,7 +131,7 @@ def questions_of(reader: Reader, run_id: str) -> list[Waiting]:
 
 def answer(
     run_id: str,
-    id: str,
+    id: str | None,
     value: Any = _NOTHING,
     *,
     error: str | None = None,
@@ -132,12 +141,13 @@ def answer(
 ) -> Waiting:
     """Settle what a run waits for; a resume then continues. Nothing is executed here.
 
-    *id* is one that `pending` lists, or a name if only one of that name waits in the run itself.
-    Give the *value*: the answer to a question, the value of an event, the outcome of an effect in
-    doubt. Of an effect, give instead the *error* that it failed with, or ``repeat=True`` if it did
-    not happen: it is called once more. A run that a live process executes is a `LeaseHeldError`,
-    unless it waits for an event. Whoever answers second gets a `NotFoundError`. *by* is recorded
-    as the person who answered.
+    *id* is one that `pending` lists, or a name if only one of that name waits in the run itself;
+    None if the run waits for one thing only. Give the *value*: the answer to a question, the value
+    of an event, the message that the run waits for, the outcome of an effect in doubt. Of an
+    effect, give instead the *error* that it failed with, or ``repeat=True`` if it did not happen:
+    it is called once more. A run that a live process executes is a `LeaseHeldError`, unless it
+    waits for an event or a message. Whoever answers second gets a `NotFoundError`. *by* is
+    recorded as the person who answered.
     """
     if (value is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of a value, error= and repeat=True")
@@ -147,13 +157,19 @@ def answer(
         for _ in range(_TRIES):
             run = reader.run(run_id)
             if run is None:
-                raise _no_run(run_id)
-            run, own = _place(reader, run, id)
+                raise no_run(run_id)
+            run, own = (run, None) if id is None else _place(reader, run, id)
             live = _held(reader, run_id) or _held(reader, run.run_id)
             note = _wanted(reader, run, own)
             if live and not (isinstance(note.content, Timer) and note.content.event):
                 check_not_held(reader, run_id)
                 check_not_held(reader, run.run_id)
+            if isinstance(note.content, Timer) and note.content.mail:
+                if value is _NOTHING:
+                    raise UsageError(f"{note.content.id!r} is no effect", hint="give a value")
+                sent = message_note(note.content.name, value, by=by)
+                deliver(manager, run, sent, is_keyed=False)
+                return waiting_of(run.run_id, note)
             entry = _settled(note.content, value, error, repeat)
             kind = "answer" if isinstance(entry, Answer) else "effect"
             told = {"by": by} if by else {}
@@ -202,14 +218,14 @@ def _configured(storage: Storage | str | None) -> CheckpointManager:
 
 
 def approve(run_id: str, id: str | None = None, *, storage: Target = None) -> Waiting:
-    """Answer yes to a question of a run: the only one, unless *id* names it."""
+    """Answer yes to the question or event *id*, or to the only one of a run."""
     return _say(run_id, id, True, storage)
 
 
 def reject(
     run_id: str, id: str | None = None, *, reason: str = "", storage: Target = None
 ) -> Waiting:
-    """Answer no to a question of a run: the only one, unless *id* names it."""
+    """Answer no to the question or event *id*, or to the only one of a run."""
     said = {"approved": False, "reason": reason} if reason else False
     return _say(run_id, id, said, storage)
 
@@ -221,10 +237,11 @@ def resolve(
     *,
     error: str | None = None,
     repeat: bool = False,
+    by: str = "",
     storage: Target = None,
 ) -> Waiting:
     """Settle what a run waits for, as `answer` does; its earlier name."""
-    return answer(run_id, effect, outcome, error=error, repeat=repeat, storage=storage)
+    return answer(run_id, effect, outcome, error=error, repeat=repeat, by=by, storage=storage)
 
 
 def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
@@ -232,7 +249,8 @@ def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
         found = [
             one
             for one in pending(run_id, storage=manager)
-            if one.kind == "question" and id in (None, one.id, f"{one.run_id}/{one.id}")
+            if one.kind in ("question", "event")
+            and id in (None, one.id, f"{one.run_id}/{one.id}", one.name)
         ]
         if len(found) == 1:
             one = found[0]
@@ -241,11 +259,12 @@ def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
         there = ", ".join(one.id for one in found)
         if found:
             raise UsageError(
-                f"run {run_id!r} asks {len(found)} questions", hint=f"give the id of one: {there}"
+                f"run {run_id!r} waits for {len(found)} answers",
+                hint=f"give the id of one: {there}",
             )
         which = f" {id}" if id is not None else ""
         raise NotFoundError(
-            f"run {run_id!r} asks no question{which}",
+            f"run {run_id!r} waits for no answer{which}",
             hint="surehold.pending() lists what runs wait for",
             run_id=run_id,
         )
@@ -343,7 +362,7 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
     if isinstance(note.content, Timer):
         timer = note.content
         return Waiting(
-            kind="event" if timer.event else "timer",
+            kind="message" if timer.mail else "event" if timer.event else "timer",
             name=timer.name,
             until=_moment(timer.until),
             **common,
@@ -353,6 +372,7 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
         kind="effect",
         name=known.name,
         key=known.key,
+        inputs=known.inputs,
         policy=known.policy,
         began=datetime.fromisoformat(known.began).astimezone(UTC) if known.began else None,
         **common,
@@ -363,10 +383,10 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
+def _wanted(reader: Reader, run: RunInfo, id: str | None) -> Note:
     run_id, ledger = run.run_id, open_notes(reader, run)
     waiting = ledger.waiting()
-    found = [note for note in waiting if note.content.id == id] or [
+    found = [note for note in waiting if id in (None, note.content.id)] or [
         note for note in waiting if getattr(note.content, "name", None) == id
     ]
     if len(found) == 1:
@@ -374,9 +394,8 @@ def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
     inside = [one.id for one in waiting_inside(reader, run_id)]
     there = ", ".join([*(note.content.id for note in waiting), *inside]) or "nothing"
     if found:
-        raise UsageError(
-            f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}"
-        )
+        several = "several effects" if id is None else f"several effects {id!r}"
+        raise UsageError(f"{several} of run {run_id!r} wait", hint=f"give one of {there}")
     for note in ledger.effects():
         if in_doubt(note) and id in (note.content.id, note.content.name):
             raise UsageError(
@@ -385,9 +404,8 @@ def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
                 hint="resume the run: that settles it; with in_doubt='ask' it asks you",
                 run_id=run_id,
             )
-    raise NotFoundError(
-        f"nothing named {id!r} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id
-    )
+    what = "nothing" if id is None else f"nothing named {id!r}"
+    raise NotFoundError(f"{what} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id)
 
 
 def check_not_held(reader: Reader, run_id: str) -> None:
@@ -402,5 +420,6 @@ def _held(reader: Reader, run_id: str) -> bool:
     return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
 
 
-def _no_run(run_id: str) -> NotFoundError:
+def no_run(run_id: str) -> NotFoundError:
+    """The error of a run that is not there."""
     return NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)

@@ -36,7 +36,6 @@ from surehold.core.records import (
     is_encrypted,
     ranges_of,
 )
-from surehold.engine.commit import blocking
 from surehold.engine.crypto import Key, Keys, load_keys
 from surehold.engine.journal import Reader, changes_in
 from surehold.engine.transfer.json_form import Style, form_of, form_of_change
@@ -68,7 +67,6 @@ _TRIES = 20
 # To a file
 
 
-@blocking
 def export_run(
     face: Face,
     run_id: str,
@@ -189,7 +187,6 @@ def _existing(reader: Reader, run_id: str) -> RunInfo:
 # From a file
 
 
-@blocking
 def import_run(
     face: Face,
     path: str | os.PathLike[str],
@@ -251,7 +248,6 @@ def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 # From storage to storage
 
 
-@blocking
 def copy_run(face: Face, run_id: str, to: Storage | str) -> int:
     """Append the missing records of a run to *to*, and return their number."""
     run = _existing(face.reader, run_id)
@@ -314,7 +310,6 @@ def _diverged(run_id: str, seq: int | None) -> ConflictError:
 # As JSON
 
 
-@blocking
 def export_json(face: Face, run_or_checkpoint_id: str, style: Style) -> str:
     """Return a checkpoint as a JSON object, or a run as `json_lines` gives it."""
     reader = face.reader

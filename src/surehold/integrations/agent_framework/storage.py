@@ -25,7 +25,7 @@ with extra("agent-framework"):
 from surehold.core.records import Door, Header, check_run_id
 from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.core.values import Lazy, Nature, at_path, decode, weigh
-from surehold.engine.commit import Face, Steps, Work, blocking, delete, save_draft
+from surehold.engine.commit import Face, Steps, Work, delete, save_draft
 from surehold.engine.journal import CheckpointDraft
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import EncodeError, StorageError
@@ -120,22 +120,22 @@ class SureholdCheckpointStorage(Managed):
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint with that id; a `WorkflowCheckpointException` if there is none."""
-        found = await self._awaited.perform(self._workflows.load(checkpoint_id))
+        found = await self._awaited.call(self._workflows.load, checkpoint_id)
         if found is None:
             raise WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")
         return found
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         """All checkpoints of a workflow, oldest first."""
-        return await self._awaited.perform(self._workflows.every(workflow_name))
+        return await self._awaited.call(self._workflows.every, workflow_name)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
         """The ids of all checkpoints of a workflow, oldest first, without reading them."""
-        return await self._awaited.perform(self._workflows.ids(workflow_name))
+        return await self._awaited.call(self._workflows.ids, workflow_name)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
         """The checkpoint with the newest timestamp; of equal ones the last saved."""
-        return await self._awaited.perform(self._workflows.latest(workflow_name))
+        return await self._awaited.call(self._workflows.latest, workflow_name)
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none with that id."""
@@ -211,11 +211,9 @@ class _Workflows:
             self._reading.remember(header, texts, beside)
         return header
 
-    @blocking
     def load(self, checkpoint_id: str) -> WorkflowCheckpoint | None:
         return self._loaded(self._with_id(checkpoint_id))
 
-    @blocking
     def latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
         return self._loaded(self._reading.newest(self._run_id(workflow_name)))
 
@@ -223,7 +221,6 @@ class _Workflows:
         found = self._reading.load(header) if header is not None else None
         return _checkpoint(found) if found is not None else None
 
-    @blocking
     def every(self, workflow_name: str) -> list[WorkflowCheckpoint]:
         made: list[WorkflowCheckpoint] = []
         for page in pages(self._headers(workflow_name), PAGE):
@@ -231,7 +228,6 @@ class _Workflows:
             made += (_checkpoint(one) for one in found.values())
         return made
 
-    @blocking
     def ids(self, workflow_name: str) -> list[str]:
         return [header.id for header in self._headers(workflow_name)]
 

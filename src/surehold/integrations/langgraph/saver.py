@@ -85,10 +85,10 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self.manager.perform(self._threads.get(Address.of(config), self._value))
+        return self._threads.get(Address.of(config), self._value)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self._awaited.perform(self._threads.get(Address.of(config), self._value))
+        return await self._awaited.call(self._threads.get, Address.of(config), self._value)
 
     def list(
         self,
@@ -110,7 +110,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         listing = self._pages(config, filter, before, limit)
-        while (page := await self._awaited.perform(self._threads.next_page(listing))) is not None:
+        while (page := await self._awaited.call(next, listing, None)) is not None:
             for found in page:
                 yield found
 
@@ -132,14 +132,13 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        steps = self._threads.delta_history(Address.of(config), channels, self._value)
-        return self.manager.perform(steps)
+        return self._threads.delta_history(Address.of(config), channels, self._value)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        steps = self._threads.delta_history(Address.of(config), channels, self._value)
-        return await self._awaited.perform(steps)
+        read = self._threads.delta_history
+        return await self._awaited.call(read, Address.of(config), channels, self._value)
 
     # Writing
 

@@ -171,15 +171,11 @@ class Threads:
         if len(self._early) > _MOST_EARLY:
             self._early.pop(next(iter(self._early)), None)
 
-    def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
+    def get(self, address: Address, read: Read) -> CheckpointTuple | None:
         """The checkpoint that *address* names, or the newest."""
-
-        def work() -> CheckpointTuple | None:
-            header = self.reading.find(address)
-            found = self.reading.load(header) if header is not None else None
-            return self._tuple(found, read, lazy=False) if found is not None else None
-
-        return (yield Work(work))  # type: ignore[no-any-return]
+        header = self.reading.find(address)
+        found = self.reading.load(header) if header is not None else None
+        return self._tuple(found, read, lazy=False) if found is not None else None
 
     def _tuple(self, found: Found, read: Read, *, lazy: bool) -> CheckpointTuple | None:
         said = read_beside(found.beside)
@@ -227,30 +223,22 @@ class Threads:
             if left == 0:
                 return
 
-    def next_page(self, listing: Iterator[list[CheckpointTuple]]) -> Steps[Any]:
-        """The next of a listing's pages; None at its end."""
-        return (yield Work(lambda: next(listing, None)))
-
     def delta_history(
         self, address: Address, channels: Sequence[str], read: Read
-    ) -> Steps[dict[str, DeltaChannelHistory]]:
+    ) -> dict[str, DeltaChannelHistory]:
         """Each channel's nearest stored value, and the writes to it since then."""
-
-        def work() -> dict[str, DeltaChannelHistory]:
-            history = _History(channels)
-            target = self.reading.find(address)
-            while target is not None and history.remaining:
-                line = self.reading.ancestors(target, PAGE)
-                found = self.reading.load_many(line)
-                for header in line:
-                    one = found.get((header.run_id, header.scope, header.seq))
-                    if one is None or not history.remaining:
-                        break
-                    history.take(one, self.reading.written(header, header.id), read)
-                target = line[-1] if len(line) == PAGE else None
-            return history.result()
-
-        return (yield Work(work))  # type: ignore[no-any-return]
+        history = _History(channels)
+        target = self.reading.find(address)
+        while target is not None and history.remaining:
+            line = self.reading.ancestors(target, PAGE)
+            found = self.reading.load_many(line)
+            for header in line:
+                one = found.get((header.run_id, header.scope, header.seq))
+                if one is None or not history.remaining:
+                    break
+                history.take(one, self.reading.written(header, header.id), read)
+            target = line[-1] if len(line) == PAGE else None
+        return history.result()
 
 
 class _History:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from surehold.core.records import Record, gaps_between, open_record
-from surehold.core.state import State
+from surehold.core.records import Header, Record, gaps_between, open_record
+from surehold.core.state import State, find_saver
 from surehold.errors import ConflictError, CorruptError, StorageError, SureholdError
 from surehold.storage.base import Batch
 from surehold.storage.memory.storage import MemoryStorage
@@ -38,9 +38,12 @@ class StateStore(Protocol):
 
 
 class StateStoreStorage(MemoryStorage):
-    """A `StateStore` as a storage: the journal of each run is one state in it.
+    """A `StateStore` as a storage: each run is one state in it.
 
-    That state has the run's id, name, step, node and status; its values are the journal as text.
+    That state is the newest of the run, with its journal beside the values, as text under
+    ``surehold_journal``. Only the journal is read back, so a store may keep other values as it
+    likes. Of an encrypted run the store is given no values.
+
     Every append writes the whole run again, so this is for short runs, and what was acknowledged
     is as durable as `save` of the store makes it. One process uses the store at a time: leases and
     queues are kept in memory.
@@ -87,7 +90,7 @@ class StateStoreStorage(MemoryStorage):
             if kept is None:
                 self._ask("delete", lambda run_id=run_id: self._states.delete(run_id))  # type: ignore[misc]
             else:
-                state = _state_of(kept.records, kept.hidden)
+                state = self._state_of(kept.records, kept.hidden)
                 self._ask("save", lambda state=state: self._states.save(state))  # type: ignore[misc]
             self._unsaved.discard(run_id)
 
@@ -118,17 +121,26 @@ class StateStoreStorage(MemoryStorage):
             who = type(self._states).__name__
             raise StorageError(f"{method} of {who} failed: {error!r}") from error
 
+    def _state_of(self, records: Sequence[Record], hidden: Collection[int]) -> State:
+        lines = [
+            [record.text.decode(), record.header.digest, base64.b64encode(record.body).decode()]
+            for record in records
+        ]
+        newest = next((one for one in reversed(records) if one.header.frame != "note"), records[-1])
+        header = newest.header
+        values = self._values(header) if header.frame != "note" else {}
+        values[_JOURNAL] = {"records": lines, "hidden": sorted(hidden)}
+        state = State.new(values, run_id=header.run_id, name=header.name)
+        return state.at(step=header.step, node=header.node, status=header.status)
 
-def _state_of(records: Sequence[Record], hidden: Collection[int]) -> State:
-    lines = [
-        [record.text.decode(), record.header.digest, base64.b64encode(record.body).decode()]
-        for record in records
-    ]
-    newest = next((one for one in reversed(records) if one.header.frame != "note"), records[-1])
-    header = newest.header
-    values: dict[str, Any] = {_JOURNAL: {"records": lines, "hidden": sorted(hidden)}}
-    state = State.new(values, run_id=header.run_id, name=header.name)
-    return state.at(step=header.step, node=header.node, status=header.status)
+    def _values(self, header: Header) -> dict[str, Any]:
+        """The values of a checkpoint; none if this process cannot read them."""
+        try:
+            state = find_saver(self).load_checkpoint(header.id)
+        except SureholdError:
+            return {}
+        values: dict[str, Any] = state.to_dict()
+        return values
 
 
 def _read(run_id: str, line: Any) -> Record:

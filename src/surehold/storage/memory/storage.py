@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -12,11 +13,11 @@ from itertools import islice
 from typing import Literal, TypeVar
 
 from surehold.core.policy import change_of
-from surehold.core.records import Header, Record, open_header, open_record
+from surehold.core.records import MANAGER, Header, Record, open_header, open_record
 from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage import shared
 from surehold.storage.abilities import Inspection
-from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, RunTally, Storage
 from surehold.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove
 from surehold.storage.memory.queue import MemoryQueues
 
@@ -123,6 +124,18 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
                 return None
             newest = self._newest_checkpoint(run, scope)
             return self._info(run), None if newest is None else _opened(newest)
+
+    def count_runs(self, *, now: float, most: int) -> RunTally:
+        with self._lock:
+            self._check_open()
+            counts: Counter[tuple[str, str]] = Counter()
+            newest: dict[str, list[int]] = {"held": [], "ended": [], "dead": []}
+            for ordinal, run in sorted(self._by_ordinal.items(), reverse=True):
+                hold = self._hold(run, now) if run.head.status == "running" else ""
+                counts[run.head.status, hold] += 1
+                if hold in newest and len(newest[hold]) < most:
+                    newest[hold].append(ordinal)
+        return RunTally(dict(counts), {hold: found for hold, found in newest.items() if found})
 
     def has_run(self, run_id: str) -> bool:
         with self._lock:
@@ -473,8 +486,24 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         with self._lock:
             self._check_open()
             page = [self._info(run) for run in self._listed(query, bound, size)]
+            begun = [run for run in page if not query.open or self._begun(run)]
         following = page[-1].ordinal if len(page) == size else None
-        return [run for run in page if query.matches(run)], following
+        return [run for run in begun if query.matches(run)], following
+
+    def _hold(self, run: _Run, now: float) -> str:
+        """The hold of a run stored as running; see `RunTally`."""
+        lease, entry = self._leases.get(run.head.run_id), self._queues.get(run.head.run_id)
+        if lease is not None and lease.owner is not None and lease.expires_at > now:
+            return "held"
+        if entry is not None and entry.state in ("ready", "waiting", "dead"):
+            return entry.state
+        newest = self._newest_checkpoint(run, "")
+        if newest is not None and newest.header.door == MANAGER:
+            return "manager"
+        return "" if lease is None else "ended"
+
+    def _begun(self, run: RunInfo) -> bool:
+        return run.run_id in self._leases or self._queues.get(run.run_id) is None
 
     def _listed(self, query: RunQuery, bound: int, size: int) -> list[_Run]:
         if query.run_id is None:

@@ -172,13 +172,17 @@ class Queries:
         """List runs, a page of *size* below the ordinal *bound*."""
         where, wanted = conditions_of_runs(query, "%({})s")
         where += ["u.ordinal IS NOT NULL", "u.ordinal < %(bound)s"]
-        values = {name: to_bytes(value) for name, value in wanted.items()}
+        values: dict[str, Any] = {name: to_bytes(value) for name, value in wanted.items()}
+        if query.saved_before is not None:
+            where.append("u.saved_at < %(saved_before)s")
+            values["saved_before"] = query.saved_before
         unfinished = query.open or query.not_status == "completed"
         if unfinished or query.status not in (None, "completed"):
             where.append("u.status <> 'completed'")
         if query.open:
             marked = f"position('{OPEN_FROM}'::bytea IN c.header) > 0"
             where.append(f"(u.seq > u.latest OR c.header IS NULL OR {marked})")
+            where.append("(u.epoch > 0 OR u.queue_state IS NULL)")
         statement = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY u.ordinal DESC LIMIT %(size)s"
         return self.text(statement), values
 

@@ -8,13 +8,19 @@ A row of `runs` outlives its run while it holds a lease, so that a stale writer 
 from __future__ import annotations
 
 import hashlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
-from surehold.errors import SchemaError, UsageError
+from surehold.errors import SchemaError, StorageUnavailableError, UsageError
+from surehold.storage.postgres import tallies
 
-VERSION = 5
+VERSION = 6
 _OLDEST_SERVER = 140000
 
 _TABLES = """
@@ -64,15 +70,16 @@ CREATE VIEW {schema}.readable AS
 """
 
 _INDEXES = {
-    "runs_by_ordinal": "CREATE UNIQUE INDEX runs_by_ordinal ON {schema}.runs(ordinal)"
+    "runs_by_ordinal": "CREATE UNIQUE INDEX{concurrently} runs_by_ordinal ON {schema}.runs(ordinal)"
     " WHERE ordinal IS NOT NULL",
-    "runs_by_name": "CREATE INDEX runs_by_name ON {schema}.runs(name, ordinal)"
+    "runs_by_name": "CREATE INDEX{concurrently} runs_by_name ON {schema}.runs(name, ordinal)"
     " WHERE ordinal IS NOT NULL",
-    "runs_by_status": "CREATE INDEX runs_by_status ON {schema}.runs(status, ordinal)"
+    "runs_by_status": "CREATE INDEX{concurrently} runs_by_status ON {schema}.runs(status, ordinal)"
     " WHERE ordinal IS NOT NULL",
-    "runs_to_resume": "CREATE INDEX runs_to_resume ON {schema}.runs(name, ordinal)"
+    "runs_to_resume": "CREATE INDEX{concurrently} runs_to_resume ON {schema}.runs(name, ordinal)"
     " WHERE ordinal IS NOT NULL AND status <> 'completed'",
-    "records_of_run": "CREATE UNIQUE INDEX records_of_run ON {schema}.records(run, seq)",
+    "records_of_run": "CREATE UNIQUE INDEX{concurrently} records_of_run"
+    " ON {schema}.records(run, seq)",
 }
 _KEYS = {
     "runs_pkey": "ALTER TABLE {schema}.runs ADD PRIMARY KEY(run_id)",
@@ -82,48 +89,68 @@ _KEYS = {
 }
 
 _QUEUE_INDEXES = {
-    "runs_ready": "CREATE INDEX runs_ready"
+    "runs_ready": "CREATE INDEX{concurrently} runs_ready"
     " ON {schema}.runs(queue, target, priority DESC, rank, ordinal) WHERE queue_state = 'ready'",
-    "runs_of_key": "CREATE INDEX runs_of_key"
+    "runs_of_key": "CREATE INDEX{concurrently} runs_of_key"
     " ON {schema}.runs(queue, queue_key, rank) WHERE queue_state = 'ready'",
-    "runs_due": "CREATE INDEX runs_due ON {schema}.runs(due) WHERE queue_state = 'waiting'",
-    "runs_queued": "CREATE INDEX runs_queued"
+    "runs_due": "CREATE INDEX{concurrently} runs_due"
+    " ON {schema}.runs(due) WHERE queue_state = 'waiting'",
+    "runs_queued": "CREATE INDEX{concurrently} runs_queued"
     " ON {schema}.runs(queue, queue_state, priority DESC, rank) WHERE queue_state IS NOT NULL",
-    "runs_claimed": "CREATE INDEX runs_claimed"
+    "runs_claimed": "CREATE INDEX{concurrently} runs_claimed"
     " ON {schema}.runs(queue, queue_key) WHERE queue_state = 'running'",
 }
 
+
+class _Step(NamedTuple):
+    """A step from one version to the next, which may be interrupted and repeated.
+
+    It only adds, so that processes of the version before continue to work, and no statement that
+    takes long keeps them from writing.
+    """
+
+    statements: str
+    indexes: Mapping[str, str] = {}
+    """Made one by one, beside writers."""
+    fill: str = ""
+    """What the rows that are there already need; beside writers too."""
+
+
 _UPGRADES = {
-    2: """
-ALTER TABLE {schema}.runs ADD COLUMN token bytea;
-CREATE UNLOGGED TABLE {schema}.watchers(id uuid PRIMARY KEY, until timestamptz NOT NULL);
-""",
-    3: """
+    2: _Step("""
+ALTER TABLE {schema}.runs ADD COLUMN IF NOT EXISTS token bytea;
+CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.watchers(
+    id uuid PRIMARY KEY, until timestamptz NOT NULL
+);
+"""),
+    3: _Step(
+        """
 ALTER TABLE {schema}.runs
-    ADD queue bytea,
-    ADD target bytea,
-    ADD queue_state text,
-    ADD priority integer,
-    ADD queue_key bytea,
-    ADD rank double precision,
-    ADD due double precision,
-    ADD failures integer,
-    ADD reason bytea,
-    ADD woken boolean,
-    ADD cancelled boolean;
-CREATE TABLE {schema}.queues(
+    ADD COLUMN IF NOT EXISTS queue bytea,
+    ADD COLUMN IF NOT EXISTS target bytea,
+    ADD COLUMN IF NOT EXISTS queue_state text,
+    ADD COLUMN IF NOT EXISTS priority integer,
+    ADD COLUMN IF NOT EXISTS queue_key bytea,
+    ADD COLUMN IF NOT EXISTS rank double precision,
+    ADD COLUMN IF NOT EXISTS due double precision,
+    ADD COLUMN IF NOT EXISTS failures integer,
+    ADD COLUMN IF NOT EXISTS reason bytea,
+    ADD COLUMN IF NOT EXISTS woken boolean,
+    ADD COLUMN IF NOT EXISTS cancelled boolean;
+CREATE TABLE IF NOT EXISTS {schema}.queues(
     name bytea PRIMARY KEY, settings bytea NOT NULL, limited boolean NOT NULL,
     starts double precision[] NOT NULL DEFAULT '{{}}'
 );
-"""
-    + ";".join(_QUEUE_INDEXES.values()),
-    4: """
-CREATE UNLOGGED TABLE {schema}.workers(
+""",
+        _QUEUE_INDEXES,
+    ),
+    4: _Step("""
+CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.workers(
     id text PRIMARY KEY, facts bytea NOT NULL, seen double precision NOT NULL,
     until double precision NOT NULL
 );
-""",
-    5: """
+"""),
+    5: _Step("""
 CREATE OR REPLACE FUNCTION {schema}.keep_runs_v1() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM {schema}.records r WHERE r.run = OLD.ordinal) THEN
@@ -134,12 +161,13 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER keep_runs BEFORE DELETE ON {schema}.runs
     FOR EACH ROW EXECUTE FUNCTION {schema}.keep_runs_v1();
-""",
+"""),
+    6: _Step(tallies.TABLE + tallies.FUNCTIONS + tallies.TRIGGERS, tallies.INDEXES, tallies.SEED),
 }
-"""Statements that bring the tables from the version before to this one.
-
-They only add, so that processes of the version before continue to work.
-"""
+_EVERY = _INDEXES | _QUEUE_INDEXES | tallies.INDEXES | _KEYS
+_LOCK_WAIT = "200ms"
+"""The time that a statement waits for its lock, so that writers queue behind it no longer."""
+_LOCK_TRIES = 150
 
 _FUNCTIONS = """
 CREATE OR REPLACE FUNCTION {schema}.hide_v1(p_run bigint, p_seqs bigint[]) RETURNS bigint
@@ -441,10 +469,17 @@ def version_of(db: psycopg.Connection, schema: str) -> int | None:
     return int(row[0]) if row else None
 
 
-def create(db: psycopg.Connection, schema: str, *, upgrade: bool = True) -> None:
+Connect = Callable[[], psycopg.Connection]
+
+
+def create(
+    db: psycopg.Connection, schema: str, connect: Connect | None = None, *, upgrade: bool = True
+) -> None:
     """Create or upgrade the tables and functions; refuse those of a newer version.
 
     Without *upgrade* nothing is changed: tables that are missing or older are refused as well.
+    An upgrade takes other connections, from *connect*: it may last longer than a call, and other
+    processes continue to write.
     """
     if db.info.server_version < _OLDEST_SERVER:
         raise UsageError(
@@ -454,18 +489,67 @@ def create(db: psycopg.Connection, schema: str, *, upgrade: bool = True) -> None
     if version_of(db, schema) == VERSION:
         return
     with db.transaction():
-        db.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"surehold:{schema}",))
+        _lock(db, schema)
         found = version_of(db, schema)
         _check(db, schema, found, upgrade=upgrade)
         if found is None:
-            db.execute(_for(schema, _TABLES))
-            for statement in _INDEXES.values():
-                db.execute(_for(schema, statement))
-        for number in range((found or 1) + 1, VERSION + 1):
-            db.execute(_for(schema, _UPGRADES[number]))
+            _create(db, schema)
+            return
+    if found < VERSION:
+        assert connect is not None
+        with closing(connect()) as guard, closing(connect()) as worker, guard.transaction():
+            _lock(guard, schema)  # until all is done: one process upgrades
+            for number in range((version_of(worker, schema) or 1) + 1, VERSION + 1):
+                _upgrade(worker, schema, number)
+
+
+def _lock(db: psycopg.Connection, schema: str) -> None:
+    # Without arguments: an index that is made beside it would wait for the snapshot of those.
+    name = sql.Literal(f"surehold:{schema}")
+    db.execute(sql.SQL("SELECT pg_advisory_xact_lock(hashtext({}))").format(name))
+
+
+def _create(db: psycopg.Connection, schema: str) -> None:
+    db.execute(_for(schema, _TABLES))
+    for statement in _INDEXES.values():
+        db.execute(_for(schema, statement))
+    for step in _UPGRADES.values():
+        db.execute(_for(schema, step.statements))
+        for statement in step.indexes.values():
+            db.execute(_for(schema, statement))
+    db.execute(_for(schema, _FUNCTIONS))
+    db.execute(_for(schema, f"INSERT INTO {{schema}}.version VALUES ({VERSION})"))
+
+
+def _upgrade(db: psycopg.Connection, schema: str, number: int) -> None:
+    """Bring the tables to the next version, beside processes that write."""
+    step = _UPGRADES[number]
+    _soon(db, _for(schema, step.statements))
+    missing = {*step.indexes} & {*missing_indexes(db, schema)}
+    for name in sorted(missing):
+        create_index(db, schema, name)
+    if step.fill:
+        db.execute(_for(schema, step.fill))
+    with db.transaction():
         db.execute(_for(schema, _FUNCTIONS))
         db.execute(_for(schema, "DELETE FROM {schema}.version"))
-        db.execute(_for(schema, f"INSERT INTO {{schema}}.version VALUES ({VERSION})"))
+        db.execute(_for(schema, f"INSERT INTO {{schema}}.version VALUES ({number})"))
+
+
+def _soon(db: psycopg.Connection, statements: sql.Composed) -> None:
+    """Execute statements that lock a table for a moment, and keep no writer waiting."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            with db.transaction():
+                db.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
+                db.execute(statements)
+            return
+        except psycopg.errors.LockNotAvailable:
+            time.sleep(random.uniform(0.1, 0.4))
+    raise StorageUnavailableError(
+        "a transaction keeps the tables locked, so that the schema cannot be upgraded",
+        hint="end what has been in a transaction for long: SELECT * FROM pg_stat_activity",
+    )
 
 
 def _check(db: psycopg.Connection, schema: str, found: int | None, *, upgrade: bool) -> None:
@@ -505,15 +589,13 @@ def missing_indexes(db: psycopg.Connection, schema: str) -> list[str]:
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND i.indisvalid",
         (schema,),
     ).fetchall()
-    wanted = {*_INDEXES, *_QUEUE_INDEXES, *_KEYS}
-    return sorted(wanted - {name for (name,) in found})
+    return sorted(_EVERY.keys() - {name for (name,) in found})
 
 
 def create_index(db: psycopg.Connection, schema: str, name: str) -> None:
-    """Create an index that is missing, or is there and not valid."""
-    with db.transaction():
-        db.execute(_for(schema, f"DROP INDEX IF EXISTS {{schema}}.{name}"))
-        db.execute(_for(schema, (_INDEXES | _QUEUE_INDEXES | _KEYS)[name]))
+    """Create an index that is missing or not valid, beside processes that write."""
+    db.execute(_for(schema, f"DROP INDEX IF EXISTS {{schema}}.{name}"))
+    db.execute(_for(schema, _EVERY[name], concurrently=" CONCURRENTLY"))
 
 
 def channel_of(schema: str) -> str:
@@ -521,7 +603,11 @@ def channel_of(schema: str) -> str:
     return f"surehold_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
 
 
-def _for(schema: str, text: str) -> sql.Composed:
-    quoted = sql.Identifier(schema)
+def _for(schema: str, text: str, *, concurrently: str = "") -> sql.Composed:
     text = text.replace("'{schema_text}.", "'{schema}.")
-    return sql.SQL(text).format(schema=quoted, channel=sql.Literal(channel_of(schema)))
+    return sql.SQL(text).format(
+        schema=sql.Identifier(schema),
+        s=sql.Identifier(schema),
+        channel=sql.Literal(channel_of(schema)),
+        concurrently=sql.SQL(concurrently),
+    )

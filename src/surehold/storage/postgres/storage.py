@@ -18,7 +18,15 @@ from surehold.errors import ConflictError, CorruptError, StorageUnavailableError
 from surehold.lazy import extra
 from surehold.storage import shared
 from surehold.storage.abilities import Fact, Inspection
-from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
+from surehold.storage.base import (
+    Batch,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    RunTally,
+    Storage,
+    TakenRun,
+)
 from surehold.storage.notifications import Listening
 from surehold.storage.postgres.appends import AppendCall, append_call, is_one
 from surehold.storage.postgres.connections import Connections
@@ -30,6 +38,7 @@ from surehold.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
 from surehold.storage.postgres.rows import append_one_values, head_at, head_of
 from surehold.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from surehold.storage.postgres.statement import TRUE, PooledConnection
+from surehold.storage.postgres.tallies import CHECK, SEED, TALLY
 from surehold.storage.queueing import ClaimQuery
 from surehold.storage.rows import Listing, id_key, id_range, open_row, record_of, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
@@ -42,6 +51,8 @@ T = TypeVar("T")
 _PAGE = 256
 _NO_BOUND = 1 << 62
 _TRIES = 20
+_CONNECTIONS, _MOST_CONNECTIONS = 4, 33
+"""Connections of a process that named no number: by default, and of a worker with many threads."""
 
 
 _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
@@ -54,10 +65,10 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     The schema is created if it is missing, and one of an older Surehold is upgraded; without
     *upgrade* both are refused. Any number of processes and machines may use it at the
     same time, also through a pooler in transaction mode; leases expire by the database's clock.
-    *pool* is the most connections this process opens. A call waits *timeout* seconds for an
-    answer; while the server is away, restarting or failing over, it is repeated for up to
-    *patience* seconds. Opening is not: it fails at once. *compress* ("zstd", "gzip" or False)
-    compresses bodies before they are sent.
+    *pool* is the most connections this process opens: 4 if it is not given, and more for a worker
+    with more threads. A call waits *timeout* seconds for an answer; while the server is away,
+    restarting or failing over, it is repeated for up to *patience* seconds. Opening is not: it
+    fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
 
@@ -68,7 +79,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         url: str,
         *,
         schema: str = "surehold",
-        pool: int = 4,
+        pool: int | None = None,
         compress: bool | str = "zstd",
         timeout: float = 30.0,
         patience: float = 30.0,
@@ -76,18 +87,21 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         lease_clock: Literal["database", "caller"] = "database",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if pool < 1 or timeout <= 0 or patience < 0:
+        if (pool is not None and pool < 1) or timeout <= 0 or patience < 0:
             raise UsageError("pool and timeout must be positive, and patience not negative")
         if not schema.strip():
             raise UsageError("schema is empty", hint="leave it out, or give it a name")
         self.body_compression = shared.read_compression(compress)
         self._schema = schema
         self._clock = clock
+        self._sized = pool is not None
         self._database_clock = lease_clock == "database"
         self._sql = Queries(schema)
-        self._db = Connections(url, size=pool, timeout=timeout, patience=patience)
+        self._db = Connections(url, size=pool or _CONNECTIONS, timeout=timeout, patience=patience)
         try:
-            self._db.run_once(partial(create, schema=schema, upgrade=upgrade))
+            self._db.run_once(
+                partial(create, schema=schema, connect=self._db.connect, upgrade=upgrade)
+            )
         except BaseException:
             self._db.close()
             raise
@@ -144,6 +158,14 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         return self._db.run(partial(self._head, run_id=run_id, scope=scope))
 
+    def count_runs(self, *, now: float, most: int) -> RunTally:
+        values = {"now": None if self._database_clock else now, "most": most}
+        found = self._all(self._sql.text(TALLY), values)
+        return RunTally(
+            {(to_text(status), hold): count for status, hold, count, _ in found},
+            {hold: ordinals for _, hold, _, ordinals in found if ordinals},
+        )
+
     def has_run(self, run_id: str) -> bool:
         return bool(self._all(self._sql.head, (to_bytes(run_id),)))
 
@@ -164,6 +186,10 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         if affected < 0:
             raise shared.cannot_erase(run_id, -affected)
         return affected
+
+    def fit(self, threads: int) -> None:
+        if not self._sized:
+            self._db.widen(min(threads + 1, _MOST_CONNECTIONS))
 
     def close(self) -> None:
         self._listener.close()
@@ -188,7 +214,12 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         lacking = self._db.run(partial(missing_indexes, schema=self._schema))
         for name in lacking if repair else ():
             self._db.run(partial(create_index, schema=self._schema, name=name))
-        return [f"index {name} is missing" for name in lacking]
+        found = [f"index {name} is missing" for name in lacking]
+        if self._one(self._sql.text(CHECK), ())[0]:
+            found.append("the counts of runs are wrong")
+            if repair:
+                self._db.run(lambda db: db.execute(self._sql.text(SEED)))
+        return found
 
     def diagnose(self) -> list[Fact]:
         return self._db.run_once(partial(diagnose, schema=self._schema))

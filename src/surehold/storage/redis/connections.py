@@ -27,7 +27,7 @@ T = TypeVar("T")
 Call = tuple[Any, ...]
 """A command with its arguments; or a script with its key and its arguments."""
 
-_PAGE = 512
+_SCANNED = 4096
 _CONNECT_SECONDS = 10.0
 _AWAY = (
     redis.ConnectionError,
@@ -168,7 +168,7 @@ class ServerConnections:
         """The names of all keys that match, of every server."""
 
         def work() -> list[bytes]:
-            pages = (one.scan_iter(match=pattern, count=_PAGE) for one in self.servers())
+            pages = (one.scan_iter(match=pattern, count=_SCANNED) for one in self.servers())
             return list(dict.fromkeys(key for page in pages for key in page))
 
         return self.run(work)
@@ -185,6 +185,16 @@ class ServerConnections:
         """Raise a `UsageError` if the storage was closed."""
         if self._closed:
             raise UsageError("the storage is closed", hint="open it again")
+
+    def widen(self, size: int) -> None:
+        """Allow so many connections, if that is more than now; a cluster has its own."""
+        old = self._pool
+        if size > old.max_connections and self._cluster is None:
+            make: Any = redis.BlockingConnectionPool
+            options = {"timeout": self.timeout, "connection_class": old.connection_class}
+            self._pool = make(max_connections=size, **options, **old.connection_kwargs)
+            self._server = redis.Redis(connection_pool=self._pool)
+            old.disconnect(inuse_connections=False)
 
     def close(self) -> None:
         """Close every connection."""

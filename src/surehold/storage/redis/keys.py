@@ -74,7 +74,8 @@ class KeyNames:
                 + netstrings([name or b""] * (name is not None))
                 + to_bytes(query.status)
             )
-        kind = b"open" if query.not_status == _DONE.decode() else b"runs"
+        unfinished = query.open or query.not_status == _DONE.decode()
+        kind = b"open" if unfinished else b"runs"
         return self.index + kind + (b"" if name is None else b":n:" + name)
 
 

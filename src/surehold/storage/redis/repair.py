@@ -42,10 +42,12 @@ def lost_runs(db: ServerConnections, keys: KeyNames, *, together: bool) -> list[
 
     Unless indexes change *together* with runs, a list may have some that were deleted.
     """
-    there = {keys.run_of(key, b"meta") for key in db.scan(keys.of_all(b"meta"))}
+    there = {key.removesuffix(b"meta") for key in db.scan(keys.of_all(b"meta"))}
     if together:
-        there |= {to_text(run) for run in db.ask("ZRANGE", keys.index + b"runs", 0, -1)}
-    return sorted(there.difference(known_runs(db, keys)))
+        listed = db.ask("ZRANGE", keys.index + b"runs", 0, -1)
+        there |= {keys.run(to_text(run)) for run in listed}
+    there -= {key.removesuffix(b"head") for key in db.scan(keys.of_all(b"head"))}
+    return sorted(keys.run_of(key, b"") for key in there)
 
 
 def check_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> list[str]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from hashlib import sha1
 
+from surehold.storage.shared import SAVED_BY_HAND
+
 
 class Script:
     """A script and the digest that the server knows it by."""
@@ -448,6 +450,39 @@ for _, seq in ipairs(call('HKEYS', run .. 'meta')) do
 end
 return {wrong, changes}
 """)
+
+SIZES = Script(r"""
+local sizes = {call('ZCARD', idx .. 'runs')}
+for at = 4, #ARGV do sizes[at - 2] = call('ZCARD', idx .. 'runs:s:' .. ARGV[at]) end
+return sizes
+""")
+
+HOLDS = Script(
+    r"""
+local entries, given, holds = ARGV[4], ARGV[5], {}
+local clock = given ~= '' and tonumber(given) or now() / 1000000
+for at = 6, #ARGV, 2 do
+    local run = ARGV[at]
+    local lease = call('HMGET', run .. 'lease', 'epoch', 'owner', 'until')
+    local entry = call('HGET', entries, ARGV[at + 1])
+    local state = entry and string.match(entry, '"state":"(%a+)"')
+    local hold = lease[1] and 'ended' or ''
+    if lease[2] and lease[2] ~= '' and tonumber(lease[3]) > clock then
+        hold = 'held'
+    elseif state == 'ready' or state == 'waiting' or state == 'dead' then
+        hold = state
+    else
+        local latest = call('HGET', run .. 'head', 'latest') or ''
+        local header = latest ~= '' and call('HGET', run .. 'headers', latest)
+        if header and string.find(header, '"""
+    + SAVED_BY_HAND
+    + r"""', 1, true) then hold = 'manager' end
+    end
+    holds[#holds + 1] = hold
+end
+return holds
+"""
+)
 
 ANNOUNCE = Script(r"""
 for at = 4, #ARGV do call('ZADD', run .. 'announced', text(now()), ARGV[at]) end

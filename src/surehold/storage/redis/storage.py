@@ -13,11 +13,19 @@ from uuid import uuid4
 import msgspec
 
 from surehold.core.policy import QueueEntry, change_of
-from surehold.core.records import Header, Lease, Owner, Record, check_run_id
+from surehold.core.records import STATUSES, Header, Lease, Owner, Record, check_run_id
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.storage import shared
 from surehold.storage.abilities import Fact, Inspection
-from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, TakenRun
+from surehold.storage.base import (
+    Batch,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    RunTally,
+    Storage,
+    TakenRun,
+)
 from surehold.storage.notifications import Listening
 from surehold.storage.queueing import check_queues
 from surehold.storage.redis.connections import ServerConnections
@@ -41,10 +49,12 @@ from surehold.storage.redis.scripts import (
     DELETE,
     DROP,
     HEAD,
+    HOLDS,
     LEASE,
     READ,
     ROWS,
     SEALED,
+    SIZES,
     TAKE,
     TAKE_FREE,
     TOUCH,
@@ -64,6 +74,8 @@ _NO_BOUND = 1 << 53
 _LOST = [b"lost"]
 """The answer of `HEAD` for a run that was stored and not deleted, and has no head."""
 _TRIES = 20
+_CONNECTIONS, _MOST_CONNECTIONS = 4, 33
+"""Connections of a process that named no number: by default, and of a worker with many threads."""
 _PAUSE = 0.01
 """Seconds between two tries to change the queues, at most."""
 _ENTRY_CHANGED = -2
@@ -77,9 +89,10 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
     An append returns when the server has it on disk: a server whose settings would lose it is
     refused, or accepted with a warning if *durability* is "relaxed". *replicas* is how many
     replicas must have it too. Leases expire by the server's clock. *pool* is the most connections
-    this process opens. A call waits *timeout* seconds for an answer; while the server is away,
-    restarting or failing over, it is repeated for up to *patience* seconds. Opening is not: it
-    fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
+    this process opens: 4 if it is not given, and more for a worker with more threads. A call waits
+    *timeout* seconds for an answer; while the server is away, restarting or failing over, it is
+    repeated for up to *patience* seconds. Opening is not: it fails at once. *compress* ("zstd",
+    "gzip" or False) compresses bodies before they are sent.
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
 
@@ -92,14 +105,14 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
         prefix: str = "surehold",
         durability: Literal["disk", "relaxed"] = "disk",
         replicas: int = 0,
-        pool: int = 4,
+        pool: int | None = None,
         compress: bool | str = "zstd",
         timeout: float = 30.0,
         patience: float = 30.0,
         lease_clock: Literal["server", "caller"] = "server",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if pool < 1 or timeout <= 0 or patience < 0 or replicas < 0:
+        if (pool is not None and pool < 1) or timeout <= 0 or patience < 0 or replicas < 0:
             raise UsageError(
                 "pool and timeout must be positive, and patience and replicas not negative"
             )
@@ -107,9 +120,12 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
             raise UsageError(f"durability is {durability!r}", hint='give "disk" or "relaxed"')
         self.body_compression = shared.read_compression(compress)
         self._clock = clock
+        self._sized = pool is not None
         self._server_clock = lease_clock == "server"
         self._keys = KeyNames(prefix)
-        self._db = ServerConnections(url, size=pool, timeout=timeout, patience=patience)
+        self._db = ServerConnections(
+            url, size=pool or _CONNECTIONS, timeout=timeout, patience=patience
+        )
         try:
             facts = self._read_facts()[0]
             if facts.is_cluster:
@@ -170,6 +186,32 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
             return info, newest
         return info, None if row[-1] is None else header_of(run_id, int(row[-1][0]), row[-1][1])
 
+    def count_runs(self, *, now: float, most: int) -> RunTally | None:
+        if not self._indexes.together:
+            return None
+        every, *sizes = self._ask(SIZES, "", *STATUSES)
+        if every != sum(sizes):  # some have a status of their own
+            return None
+        counts = {(name, ""): size for name, size in zip(STATUSES, sizes, strict=True) if size}
+        counts.pop(("running", ""), None)
+        newest: dict[str, list[int]] = {}
+        clock = b"" if self._server_clock else repr(now)
+        for page in shared.paged(self._running, 0):
+            runs = [part for run in page for part in (self._keys.run(to_text(run)), run)]
+            holds = self._ask(HOLDS, "", self._keys.queue + b"entries", clock, *runs)
+            for ordinal, hold in zip(page.values(), map(bytes.decode, holds), strict=True):
+                counts["running", hold] = counts.get(("running", hold), 0) + 1
+                if hold in ("held", "ended", "dead"):
+                    newest.setdefault(hold, []).append(ordinal)
+        return RunTally(counts, {hold: found[:most] for hold, found in newest.items()})
+
+    def _running(self, first: int, size: int) -> tuple[list[dict[bytes, int]], int | None]:
+        """A page of the runs stored as running, with their ordinals, newest first."""
+        key = self._keys.runs_wanted(RunQuery(status="running"))
+        rows = _pairs(self._db.ask("ZREVRANGE", key, first, first + size - 1, "WITHSCORES"))
+        page = {run: ordinal for ordinal, run in rows}
+        return [page], first + size if len(rows) == size else None
+
     def has_run(self, run_id: str) -> bool:
         return bool(self._db.ask("EXISTS", self._keys.run(run_id) + b"head"))
 
@@ -203,6 +245,10 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
         if affected < 0:
             raise shared.cannot_erase(run_id, erased[-1])
         return affected
+
+    def fit(self, threads: int) -> None:
+        if not self._sized:
+            self._db.widen(min(threads + 1, _MOST_CONNECTIONS))
 
     def close(self) -> None:
         self._listener.close()
@@ -491,7 +537,8 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
                 key = self._keys.runs_wanted(query)
                 page = ("-inf", "WITHSCORES", "LIMIT", 0, size)
                 pairs = _pairs(self._db.ask("ZREVRANGEBYSCORE", key, f"({bound}", *page))
-            run_ids = [to_text(run) for _, run in pairs]
+            runs = [run for _, run in pairs]
+            run_ids = [to_text(run) for run in (self._begun(runs) if query.open else runs)]
             rows = self._db.ask_all([self._call(HEAD, run_id) for run_id in run_ids])
             if (query.run_id is not None or query.name is not None) and _LOST in rows:
                 raise shared.run_missing(run_ids[rows.index(_LOST)])
@@ -505,6 +552,17 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
             return wanted, pairs[-1][0] if more else None
 
         return islice(shared.paged(fetch, start, limit=query.limit), query.limit)
+
+    def _begun(self, runs: list[bytes]) -> list[bytes]:
+        """The runs that were ever leased, or are in no queue."""
+        if not runs or not self.keeps_queues:
+            return runs
+        entries = self._db.ask("HMGET", self._keys.queue + b"entries", *runs)
+        queued = [run for run, entry in zip(runs, entries, strict=True) if entry is not None]
+        keys = [self._keys.run(to_text(run)) + b"lease" for run in queued]
+        leased = self._db.ask_all([("EXISTS", key) for key in keys])
+        waiting = {run for run, held in zip(queued, leased, strict=True) if not held}
+        return [run for run in runs if run not in waiting]
 
     def take_run(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0

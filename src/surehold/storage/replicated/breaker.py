@@ -16,7 +16,7 @@ class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules by which a breaker opens, and for how long."""
 
     failures: int = 3
-    """Failed calls in a row that open the breaker."""
+    """Failed calls in a row that open the breaker; a call that took long to fail opens it alone."""
     pause: float = 5.0
     """Seconds until one call is let through to see whether it works again."""
     factor: float = 2.0
@@ -91,10 +91,10 @@ class Breaker:
             self._opens_at = self._probing_since = None
             return closed
 
-    def failed(self) -> None:
-        """A call failed."""
+    def failed(self, *, slowly: bool = False) -> None:
+        """Count a failed call; a call that failed *slowly* opens the breaker at once."""
         with self._lock:
-            self._failures += 1
+            self._failures += self._rules.failures if slowly else 1
             if self._opens_at is not None:
                 self._pause = min(self._pause * self._rules.factor, self._rules.longest_pause)
             elif self._failures < self._rules.failures:

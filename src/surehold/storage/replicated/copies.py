@@ -30,6 +30,12 @@ def visible(storage: Storage, run_id: str, first: int = 1) -> set[int]:
     return {header.seq for header in takewhile(lambda header: header.seq >= first, headers)}
 
 
+def lacks(batch: Batch, refused: ConflictError | None) -> bool:
+    """True if a storage refused a batch because it lacks the records before it."""
+    head = None if refused is None else refused.facts.get("head")
+    return head is not None and bool(batch.records) and head < batch.records[0].header.seq - 1
+
+
 def bring_up(
     source: Storage, target: Storage, run_id: str, after: int
 ) -> tuple[int, ConflictError | None]:

@@ -19,7 +19,7 @@ from surehold.errors import (
     StorageUnavailableError,
     SureholdError,
 )
-from surehold.storage.base import Batch, RunInfo, RunQuery, Storage, has_record
+from surehold.storage.base import Batch, Leasing, RunInfo, RunQuery, Storage, has_record
 from surehold.storage.replicated.breaker import Breaker
 from surehold.storage.replicated.copies import (
     Whole,
@@ -37,6 +37,8 @@ logger = logging.getLogger("surehold.storage")
 T = TypeVar("T")
 _LONGER = 30
 """Factor by which a call that moves a whole run may take longer."""
+_SLOW = 1.0
+"""Seconds after which a failed attempt is the last: the storage was patient itself."""
 Opener = Callable[[], Storage]
 EventKind = Literal["retry", "failover", "behind", "heal", "diverged", "recovered"]
 
@@ -86,6 +88,11 @@ class Replica:
                 self._opened = self._given()
             return self._opened
 
+    @property
+    def may_lease(self) -> bool:
+        """False if the storage is open and cannot lease runs."""
+        return self._opened is None or isinstance(self._opened, Leasing)
+
     def renew_locks(self) -> None:
         self._lock = threading.Lock()
         self.breaker.renew_lock()
@@ -106,14 +113,27 @@ def has_failed(error: BaseException) -> bool:
     return isinstance(error, StorageError)
 
 
+class _SlowFailure(Exception):
+    """A failure that is not worth another attempt, however transient it is."""
+
+    def __init__(self, error: StorageError) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Replicas:
     """All storages, the primary first. A change requires `lock`."""
 
     def __init__(
-        self, replicas: list[Replica], retry: Retry, on_event: Callable[[StorageEvent], None] | None
+        self,
+        replicas: list[Replica],
+        retry: Retry,
+        on_event: Callable[[StorageEvent], None] | None,
+        clock: Callable[[], float],
     ) -> None:
         self.all = replicas
         self.retry = retry
+        self._clock = clock
         self.lock = threading.RLock()
         self._on_event = on_event
         self._settled: set[str] = set()
@@ -136,7 +156,11 @@ class Replicas:
         again: bool = True,
         long: bool = False,
     ) -> T:
-        """Call a storage, tried *again* if that may help; *long* calls get more time."""
+        """Call a storage, tried *again* if that may help; *long* calls get more time.
+
+        A storage that took long to fail is not asked again, neither for this nor, until the pause
+        of its breaker is over, for anything else: what is to be saved waits for it once.
+        """
         if not replica.breaker.allows():
             raise StorageUnavailableError(f"{replica} failed before and is left alone for a while")
         retry = self.retry if again else msgspec.structs.replace(self.retry, retries=0)
@@ -146,20 +170,32 @@ class Replicas:
         def told(number: int, error: BaseException) -> None:
             self.tell("retry", replica, operation, error=error)
 
+        began = self._clock()
+
+        def attempt() -> T:
+            since = self._clock()
+            try:
+                return call(replica.storage)
+            except StorageError as error:
+                if self._clock() - since >= _SLOW:
+                    raise _SlowFailure(error) from error
+                raise
+
         try:
             result = within(
                 retry.deadline,
-                lambda _: retried(lambda: call(replica.storage), retry, told),
+                lambda _: retried(attempt, retry, told),
                 f"{operation} on {replica}",
             )
-        except SureholdError as error:
+        except (SureholdError, _SlowFailure) as raised:
+            error = raised.error if isinstance(raised, _SlowFailure) else raised
             if has_failed(error):
                 replica.failure = error
-                replica.breaker.failed()
+                replica.breaker.failed(slowly=self._clock() - began >= _SLOW)
                 self.unsettle()
             else:
                 self._worked(replica)
-            raise
+            raise error from error.__cause__
         self._worked(replica)
         return result
 

@@ -27,6 +27,7 @@ from surehold.storage.base import (
     Owner,
     Page,
     RecordQuery,
+    Repairable,
     RunInfo,
     RunQuery,
     Storage,
@@ -34,7 +35,8 @@ from surehold.storage.base import (
     take_and_look,
 )
 from surehold.storage.replicated.breaker import Breaker, BreakerRules
-from surehold.storage.replicated.copies import head_of, repairable
+from surehold.storage.replicated.copies import head_of, lacks, repairable
+from surehold.storage.replicated.leases import CopiedLeases
 from surehold.storage.replicated.reads import Reads, check_whole
 from surehold.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
 from surehold.storage.retries import Retry
@@ -52,8 +54,8 @@ class ResilientStorage(Storage):
     `DivergedError` until `keep_copy` says which copy counts. What is damaged in one storage is made
     whole from another.
 
-    Leases are the primary's alone. While it fails none can be taken or renewed, and who holds one
-    can save to a fallback only until it runs out.
+    The first storage that works gives the leases, and the others repeat them. Processes that do not
+    reach the same copies can take one run twice; it diverges.
 
     A storage may be given as a function that opens it: one that is away at the start is opened
     later. *breaker* says when a storage is left alone for a while. *on_event* receives each
@@ -94,10 +96,8 @@ class ResilientStorage(Storage):
             [Replica(n, one, Breaker(breaker, clock=clock)) for n, one in enumerate(given)],
             retry or Retry(),
             on_event,
+            clock,
         )
-        self._clock = clock
-        self._leases: dict[str, tuple[int, float]] = {}
-        """The epoch of each lease that was taken here, and until when a fallback may be used."""
         self._closed = False
         _storages.add(self)
 
@@ -117,36 +117,49 @@ class ResilientStorage(Storage):
     def _reads(self) -> Reads:
         return Reads(self._replicas)
 
+    @property
+    def _leases(self) -> CopiedLeases:
+        return CopiedLeases(self._replicas)
+
     # Writing
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         with self._replicas.lock:
-            diverged, start = self._reads.settled({batch.run_id for batch in batches})
-            results: list[ConflictError | None] = [diverged.get(b.run_id) for b in batches]
-            numbers = [n for n, batch in enumerate(batches) if batch.run_id not in diverged]
-            sent = [batches[n] for n in numbers]
-
-            def append(replica: Replica) -> list[ConflictError | None]:
-                for batch in sent:
-                    check_whole(replica, batch.run_id)
-                if replica.number:
-                    self._check_failover(replica, sent)
-                return self._replicas.call(replica, "append", lambda s: s.append(sent))
-
-            replica, stored = self._reads.first("append", append, start)
-            for number, result in zip(numbers, stored, strict=True):
-                results[number] = result
-            for batch in sent:
-                self._opened.pass_by(replica, batch.run_id)
-            kept = [b for b, result in zip(sent, stored, strict=True) if result is None]
-            self._opened.mirror(replica, kept)
+            results = self._append(batches)
+            # A storage that was emptied gets what it had back from a copy.
+            again = [n for n, result in enumerate(results) if lacks(batches[n], result)]
+            for number in again:
+                self._opened.unsettle(batches[number].run_id)
+            for number in again:
+                results[number] = self._append([batches[number]])[0]
             return results
 
+    def _append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        diverged, start = self._reads.settled({batch.run_id for batch in batches})
+        results: list[ConflictError | None] = [diverged.get(b.run_id) for b in batches]
+        numbers = [n for n, batch in enumerate(batches) if batch.run_id not in diverged]
+        sent = [batches[n] for n in numbers]
+
+        def append(replica: Replica) -> list[ConflictError | None]:
+            for batch in sent:
+                check_whole(replica, batch.run_id)
+            if replica.number:
+                self._check_failover(replica, sent)
+            return self._replicas.call(replica, "append", lambda s: s.append(sent))
+
+        replica, stored = self._reads.first("append", append, start)
+        for number, result in zip(numbers, stored, strict=True):
+            results[number] = result
+        for batch in sent:
+            self._opened.pass_by(replica, batch.run_id)
+        kept = [b for b, result in zip(sent, stored, strict=True) if result is None]
+        self._opened.mirror(replica, kept)
+        return results
+
     def _check_failover(self, replica: Replica, batches: Sequence[Batch]) -> None:
-        """Let a fallback take only records that follow its own, under a valid lease."""
+        """Let a fallback take only records that follow its own."""
         for run_id in {batch.run_id for batch in batches if batch.records}:
             first = next(b for b in batches if b.run_id == run_id and b.records)
-            self._check_lease(first)
             look = partial(head_of, run_id=run_id)
             head = self._replicas.call(replica, "append", look)
             newest = head.seq if head is not None else 0
@@ -157,19 +170,6 @@ class ResilientStorage(Storage):
                     hint="wait until the storage that has the rest is back",
                     run_id=run_id,
                 )
-
-    def _check_lease(self, batch: Batch) -> None:
-        if batch.epoch is None:
-            return
-        epoch, until = self._leases.get(batch.run_id, (0, 0.0))
-        if epoch != batch.epoch or self._clock() >= until:
-            raise StorageUnavailableError(
-                f"the lease of run {batch.run_id!r} has run out, or was not taken here, and the"
-                " primary is away",
-                hint="another process may have the run; a longer lease lasts through a longer"
-                " failure",
-                run_id=batch.run_id,
-            )
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -260,24 +260,7 @@ class ResilientStorage(Storage):
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
     ) -> Lease:
         with self._replicas.lock:
-            # Another process may have saved to a fallback under the lease before.
-            self._replicas.unsettle(run_id)
-            if self._replicas.settle(run_id):
-                raise StorageUnavailableError(
-                    f"run {run_id!r} cannot be taken while the primary is away",
-                    hint="a lease is the primary's to give; try again when it is back",
-                    run_id=run_id,
-                )
-            began = self._clock()
-            # It is not tried again: the first attempt may have taken it, and would be in the way.
-            lease = self._replicas.call(
-                self._replicas.all[0],
-                "take_lease",
-                lambda s: _take(s, run_id, owner, now=now, ttl=ttl, above=above),
-                again=False,
-            )
-            self._leases[run_id] = (lease.epoch, self._safe_until(began, ttl))
-            return lease
+            return self._leases.take(run_id, owner, now=now, ttl=ttl, above=above)
 
     def take_run(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
@@ -285,35 +268,13 @@ class ResilientStorage(Storage):
         return take_and_look(self, run_id, owner, now=now, ttl=ttl, above=above)
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        began = self._clock()
-        renewed = self._replicas.call(
-            self._replicas.all[0],
-            "renew_lease",
-            lambda s: _leasing(s).renew_lease(lease, now=now, ttl=ttl),
-        )
-        self._leases[lease.run_id] = (renewed.epoch, self._safe_until(began, ttl))
-        return renewed
-
-    def _safe_until(self, began: float, ttl: float) -> float:
-        """Until when an append that is sent has ended before the lease has."""
-        deadline = self._opened.retry.deadline or 0.0
-        return began + ttl - min(deadline, ttl / 3)
+        return self._leases.renew(lease, now=now, ttl=ttl)
 
     def release_lease(self, lease: Lease) -> None:
-        self._leases.pop(lease.run_id, None)
-        primary = self._replicas.all[0]
-        try:
-            self._replicas.call(
-                primary, "release_lease", lambda s: _leasing(s).release_lease(lease)
-            )
-        except StorageError as error:
-            # It runs out by itself; what was saved while it was held is saved.
-            self._opened.tell("behind", primary, "release_lease", run_id=lease.run_id, error=error)
+        CopiedLeases(self._opened).release(lease)
 
     def lease_of(self, run_id: str) -> Lease | None:
-        return self._replicas.call(
-            self._replicas.all[0], "lease_of", lambda s: _leasing(s).lease_of(run_id)
-        )
+        return self._leases.lease_of(run_id)
 
     # Making them agree, and whole
 
@@ -344,37 +305,58 @@ class ResilientStorage(Storage):
         return self._replicas.keep(self._replicas.all[keep], run_id)
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        """Problems of each of the storages, or what was done about them."""
+        """Problems of each of the storages, or what was done about them.
+
+        A storage that fails is a problem; the others are looked at all the same.
+        """
         self._replicas.unsettle()
-        return [
-            f"{replica}: {told}"
-            for replica in self._replicas.all
-            for told in repairable(replica.storage).check_medium(repair=repair)
-        ]
+        told: list[str] = []
+        for replica, found in self._each(lambda one: one.check_medium(repair=repair)):
+            if isinstance(found, SureholdError):
+                told.append(
+                    f"{replica}: {found.message} (the other storages have its runs: once it works,"
+                    " or what is in its place is moved away, it is given them)"
+                )
+            else:
+                told += (f"{replica}: {problem}" for problem in found)
+        return told
 
     def known_runs(self) -> list[str]:
-        every = [repairable(one.storage).known_runs() for one in self._replicas.all]
-        return list(dict.fromkeys(run_id for runs in every for run_id in runs))
+        every = self._each(lambda one: one.known_runs())
+        found = [runs for _, runs in every if not isinstance(runs, SureholdError)]
+        return list(dict.fromkeys(run_id for runs in found for run_id in runs))
 
     def lost_runs(self) -> list[str]:
-        """The runs lost in every storage; others are healed when they are read."""
-        every = [repairable(one.storage).lost_runs() for one in self._replicas.all]
-        return [run_id for run_id in every[0] if all(run_id in lost for lost in every)]
+        """The runs lost in every storage; others are healed when they are read.
+
+        While a storage fails, no run is known to be lost.
+        """
+        every = [found for _, found in self._each(lambda one: one.lost_runs())]
+        lost = [[] if isinstance(found, SureholdError) else found for found in every]
+        return [run_id for run_id in lost[0] if all(run_id in others for others in lost)]
 
     def inspect(self, run_id: str) -> Inspection | None:
-        """Inspect a run in the primary, after healing it and its copies from each other."""
+        """Inspect a run in the first storage that works, after healing it and its copies."""
         with suppress(CorruptError):
             self._reads.settled([run_id])
-        primary, *copies = self._replicas.all
-        for copy in copies:
-            with suppress(StorageError, CorruptError):
-                found = repairable(copy.storage).inspect(run_id)
-                if found is not None and found.problems:
-                    self._replicas.heal(copy, run_id)
-        inspection = repairable(primary.storage).inspect(run_id)
-        if inspection is not None and inspection.problems and self._replicas.heal(primary, run_id):
-            inspection = repairable(primary.storage).inspect(run_id)
-        return inspection
+        for replica, found in reversed(self._each(lambda one: one.inspect(run_id))):
+            if isinstance(found, Inspection) and found.problems:
+                self._replicas.heal(replica, run_id)
+        every = [found for _, found in self._each(lambda one: one.inspect(run_id))]
+        return next(found for found in every if not isinstance(found, SureholdError))
+
+    def _each(self, ask: Callable[[Repairable], T]) -> list[tuple[Replica, T | SureholdError]]:
+        """Ask every storage; raise the first failure if all of them fail."""
+        every: list[tuple[Replica, T | SureholdError]] = []
+        for replica in self._replicas.all:
+            try:
+                every.append((replica, ask(repairable(replica.storage))))
+            except (StorageError, CorruptError) as error:
+                every.append((replica, error))
+        failures = [found for _, found in every if isinstance(found, SureholdError)]
+        if len(failures) == len(every):
+            raise failures[0]
+        return every
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
@@ -403,25 +385,6 @@ class ResilientStorage(Storage):
                 replica.close()
             except StorageError as error:
                 self._opened.tell("behind", replica, "close", error=error)
-
-
-def _leasing(storage: Storage) -> Leasing:
-    if isinstance(storage, Leasing):
-        return storage
-    raise UsageError(f"a {type(storage).__name__} cannot lease runs, as a primary must")
-
-
-def _take(
-    storage: Storage, run_id: str, owner: Owner, *, now: float, ttl: float, above: int
-) -> Lease:
-    """Take a lease with a higher epoch than any that the run's newest record names.
-
-    A primary that was lost and given its runs again from a fallback has lost its leases.
-    """
-    query = RecordQuery(run_id=run_id, notes=True, limit=1)
-    newest = next(iter(storage.headers(query)), None)
-    known = max(above, newest.epoch if newest else 0)
-    return _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl, above=known)
 
 
 _storages: WeakSet[ResilientStorage] = WeakSet()

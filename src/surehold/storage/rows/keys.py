@@ -16,6 +16,8 @@ HIDDEN = 2
 NESTED = 4
 """Bits of a record's state; a visible checkpoint of the run itself has none of them."""
 
+_MOST_NOTES = "effect"
+"""The kind that most notes have: they are found within a run only, by its key there."""
 _LONGEST = 48
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LETTERS = {"name": b"n", "kind": b"k", "status": b"s", "tag": b"t"}
@@ -37,7 +39,8 @@ def record_keys(header: Header, run: int) -> list[bytes]:
     if header.tags or header.metadata:
         keys += _facet_keys(run, facets_of(header))
         return list(dict.fromkeys(keys))
-    keys += _common_keys(run, header.name, header.kind, header.status)
+    name = header.name if header.frame != "note" else ""
+    keys += _common_keys(run, name, header.kind, header.status)
     return keys
 
 
@@ -49,9 +52,10 @@ def _common_keys(run: int, name: str, kind: str, status: str) -> tuple[bytes, ..
 
 def _facet_keys(run: int, facets: Iterable[Facet]) -> Iterator[bytes]:
     for facet in facets:
-        yield _key(facet)
         if facet[0] == "kind":
             yield kind_key(run, facet[1])
+        if facet != ("kind", _MOST_NOTES):
+            yield _key(facet)
 
 
 def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
@@ -59,7 +63,7 @@ def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
 
     A key of the run and scope, or of the run and kind, is among them where that is rare.
     """
-    keys = [_key(facet) for facet in facets_in(query)]
+    keys = [_key(facet) for facet in facets_in(query) if facet != ("kind", _MOST_NOTES)]
     if run is None:
         return keys
     if query.tag is not None:

@@ -27,6 +27,7 @@ from surehold.storage.shared.facets import Facet as Facet
 from surehold.storage.shared.facets import common_facets as common_facets
 from surehold.storage.shared.facets import facets_in as facets_in
 from surehold.storage.shared.facets import facets_of as facets_of
+from surehold.storage.shared.heads import SAVED_BY_HAND as SAVED_BY_HAND
 from surehold.storage.shared.heads import Head as Head
 from surehold.storage.shared.heads import after_append as after_append
 from surehold.storage.shared.heads import after_removal as after_removal

@@ -19,8 +19,12 @@ _DEEPEST = 20
 
 
 def facets_of(header: Header) -> Iterator[Facet]:
-    """The facets of a record; scope and run are left to the medium."""
-    yield from common_facets(header.name, header.kind, header.status)
+    """The facets of a record; scope and run are left to the medium.
+
+    A note is not found by its name, which is that of its run.
+    """
+    name = header.name if header.frame != "note" else ""
+    yield from common_facets(name, header.kind, header.status)
     for tag in set(header.tags):
         yield "tag", tag
     for name, value in header.metadata.items():
@@ -49,7 +53,7 @@ def facets_in(query: RecordQuery) -> Iterator[Facet]:
         yield "kind", query.kind
     if query.status not in (None, COMMON_STATUS):
         yield "status", query.status
-    if query.name:
+    if query.name and not query.notes:
         yield "name", query.name
 
 

@@ -7,8 +7,11 @@ from datetime import datetime
 
 import msgspec
 
-from surehold.core.records import OPEN_FROM, Header, Record
+from surehold.core.records import OPEN_FROM, OVER, Header, Record
 from surehold.storage.base import RunInfo
+
+SAVED_BY_HAND = '"door":["manager"'
+"""In the text of a header: nothing here executes the run."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -112,6 +115,6 @@ def run_info(head: Head, newest: Header | None) -> RunInfo:
         node=newest.node if newest else None,
         kind=newest.kind if newest else "routine",
         door=newest.door.kind if newest and newest.door else "",
-        open=head.status != "completed"
+        open=head.status not in OVER
         and (newest is None or head.seq > newest.seq or OPEN_FROM in newest.metadata),
     )

@@ -26,7 +26,7 @@ from surehold.errors import (
 )
 from surehold.forks import register_at_fork
 from surehold.storage.sqlite.page_checksums import PAGE, checked_pages
-from surehold.storage.sqlite.schema import make_file, make_schema, refusal, use_log
+from surehold.storage.sqlite.schema import check_names, make_file, make_schema, refusal, use_log
 
 T = TypeVar("T")
 
@@ -90,6 +90,7 @@ class Pool:
         with self._errors, _opening:
             make_file(path)
             patience = time.monotonic() + busy_timeout
+            check_names(path)
             while True:
                 try:
                     self._begin()

@@ -24,6 +24,14 @@ _PUT = f"INSERT OR REPLACE INTO entries VALUES ({', '.join(['?'] * len(_COLUMNS)
 _AT_ONCE = 500
 """Entries that become ready in one transaction."""
 
+_EACH_QUEUE = """
+WITH RECURSIVE each(queue) AS (
+    SELECT min(queue) FROM entries
+    UNION ALL SELECT (SELECT min(queue) FROM entries e WHERE e.queue > each.queue)
+    FROM each WHERE queue IS NOT NULL
+) SELECT queue FROM each WHERE queue IS NOT NULL"""
+"""The queues, each found by one search of an index that begins with them."""
+
 
 class SQLiteQueues(LeasedQueueTable):
     """The tables `entries`, `queues` and `workers`."""
@@ -103,6 +111,8 @@ class SQLiteQueues(LeasedQueueTable):
             if value is not None:
                 wanted.append(f"{name} = ?")
                 values.append(value)
+        if query.queue is None and query.state is not None:
+            wanted.append(f"queue IN ({_EACH_QUEUE})")
         values.append(-1 if query.limit is None else query.limit)
         order = "ORDER BY queue, state, priority DESC, rank LIMIT ?"
         return self._find(f"{' AND '.join(wanted)} {order}", values)

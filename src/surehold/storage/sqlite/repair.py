@@ -28,11 +28,11 @@ from surehold.core.records import (
 )
 from surehold.errors import CorruptError, StorageUnavailableError
 from surehold.storage.base import Batch, Inspection, Lease, RunQuery
-from surehold.storage.io import write_file
 from surehold.storage.rows import HIDDEN, NOTE, record_keys, record_of, state_of
 from surehold.storage.shared import Head, first_head, moment, rebuilt_head
 from surehold.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
 from surehold.storage.sqlite.rows import lease_of, one, rows
+from surehold.storage.sqlite.schema import sync_directory
 from surehold.storage.sqlite.writes import insert_record, put_head
 
 if TYPE_CHECKING:
@@ -184,7 +184,14 @@ def _write_aside(quarantine: Path, run_id: str, aside: Sequence[tuple[Any, ...]]
         }
         for _, seq, state, digest, text, body in aside
     ]
-    write_file(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    fresh = path.with_name(f"{path.name}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "wb") as file:
+        file.writelines(msgspec.json.encode(line) + b"\n" for line in lines)
+        file.flush()
+        os.fsync(fd)
+    os.replace(fresh, path)
+    sync_directory(path.parent)
     return path
 
 
@@ -228,7 +235,7 @@ def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
         if os.path.exists(f"{path}-wal"):
             os.rename(f"{path}-wal", f"{kept}-wal")
         os.rename(fresh, path)
-        _sync(path.parent)
+        sync_directory(path.parent)
     finally:
         db.close(force=True)
     return [f"brought {count} records into a new file; the damaged one is kept as {kept}", *told]
@@ -237,14 +244,6 @@ def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
 def _remove(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _open_alone(path: Path) -> apsw.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from contextlib import closing, suppress
 from pathlib import Path
@@ -117,6 +118,20 @@ def make_file(path: Path) -> None:
     _make(path, b"")
 
 
+def check_names(path: Path) -> None:
+    """Refuse a file with several names, each of which would have a log of its own."""
+    if (names := path.stat().st_nlink) > 1:
+        # A salvage that was killed leaves its second name.
+        kept = path.parent.glob(f"{glob.escape(path.name)}.damaged-*")
+        if names > 1 + sum(path.samefile(one) for one in kept):
+            raise StorageError(
+                f"{path} is one of {names} names of a file (hard links)",
+                hint="each name would have a log of its own: remove the others, or copy the file;"
+                " a symbolic link is fine",
+                path=str(path),
+            )
+
+
 def _make_directory(directory: Path) -> bool:
     """Make a directory and its parents, for this user alone; False if it exists."""
     if directory.is_dir():
@@ -124,27 +139,29 @@ def _make_directory(directory: Path) -> bool:
     _make_directory(directory.parent)
     with suppress(FileExistsError):
         directory.mkdir(0o700)
-    _sync(directory.parent)
+    sync_directory(directory.parent)
     return True
 
 
 def _make(path: Path, content: bytes) -> None:
     """Make a file for this user alone, unless there is one."""
     with suppress(FileExistsError):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.write(fd, content)
         finally:
             os.close(fd)
-        _sync(path.parent)
+        sync_directory(path.parent)
 
 
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def sync_directory(directory: Path) -> None:
+    """Make names in a directory durable, on systems where it can be opened for that."""
+    if hasattr(os, "O_DIRECTORY"):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def make_schema(writer: apsw.Connection, path: Path) -> None:

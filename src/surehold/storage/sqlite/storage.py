@@ -22,6 +22,7 @@ from surehold.storage.base import (
     RecordQuery,
     RunInfo,
     RunQuery,
+    RunTally,
     Storage,
     TakenRun,
 )
@@ -40,6 +41,7 @@ from surehold.storage.sqlite.rows import (
     one,
     rows,
     runs_listing,
+    tally,
 )
 from surehold.storage.sqlite.writes import (
     append_batch,
@@ -96,7 +98,8 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         if busy_timeout < 0:
             raise UsageError(f"busy_timeout is {busy_timeout}", hint="give 0 or more seconds")
         self.body_compression = shared.read_compression(compress, on="gzip")
-        self.path = Path(path).absolute()
+        # The log lies beside the file, not beside a link to it.
+        self.path = Path(os.path.realpath(path))
         self._pool = Pool(self.path, busy_timeout)
         self._run_keys: dict[str, int] = {}
         """The keys of runs in the database, if they are still there."""
@@ -199,6 +202,10 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             for _, seq, digest, _, text in rows(db, plan.sql, plan.page(_NO_BOUND, 1)):
                 return info, open_row(run_id, seq, digest, text)
             return info, None
+
+    def count_runs(self, *, now: float, most: int) -> RunTally:
+        with self._pool.reading() as db:
+            return tally(db, now, most)
 
     def has_run(self, run_id: str) -> bool:
         return self._head(run_id) is not None
@@ -306,7 +313,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         """
         from surehold.storage.sqlite.repair import salvage
 
-        return salvage(Path(path).absolute(), cls)
+        return salvage(Path(os.path.realpath(path)), cls)
 
     def check_medium(self, *, repair: bool) -> list[str]:
         """Find pages that cannot be read; with *repair*, salvage into a new file.

@@ -18,8 +18,9 @@ from surehold.core.policy import (
     Submission,
     after_drive,
 )
+from surehold.core.records import Door
 from surehold.errors import ConflictError
-from surehold.storage.base import Leasing, Storage, this_process
+from surehold.storage.base import Leasing, RunQuery, Storage, this_process
 from surehold.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, WorkerInfo, queues_in
 from surehold.testing.contract.medium import Medium
 from surehold.testing.journal import JournalWriter
@@ -45,6 +46,43 @@ class QueuePromises(Medium):
         assert (entry.queue, entry.target, entry.state) == ("default", _TARGET, "ready")
         assert (entry.priority, entry.key, entry.failures) == (3, "tenant", 0)
         assert queue.entry_of("b") is None
+
+    def test_runs_are_counted_by_status_and_hold(self, storage: Storage) -> None:
+        queue, now = self.queueing(storage), time.time()
+        assert isinstance(storage, Leasing)
+        for run_id in ("claimed", "ready", "later", "dead", "left"):
+            writer = submit(storage, run_id, due=now + 3600 if run_id == "later" else None)
+            if run_id == "dead":
+                storage.append([writer.batch([_event(writer, "D")])])
+            elif run_id != "later":
+                claimed = claim(queue, run_id=run_id)[0]
+                fate = claimed.entry if run_id == "ready" else None
+                if run_id != "claimed":
+                    entry = fate and after_drive(fate, "interrupted", QueueSettings(), now=now)
+                    assert queue.settle(claimed.lease, entry, now=now)
+        JournalWriter("done").save(storage, status="completed")
+        JournalWriter("saved").save(storage, door=Door("manager"))
+        JournalWriter("never").save(storage, metadata={"text": '"door":["manager"'})
+        ordinals = {run.run_id: run.ordinal for run in storage.runs(RunQuery())}
+        for view in self.views(storage):
+            tally = view.count_runs(now=now, most=1)
+            if tally is None:
+                pytest.skip("this medium does not count its runs")
+            assert tally.counts == {
+                ("completed", ""): 1,
+                **{("running", hold): 1 for hold in ("held", "ready", "waiting", "dead")},
+                **{("running", hold): 1 for hold in ("ended", "manager", "")},
+            }
+            names = {"held": "claimed", "ended": "left", "dead": "dead"}
+            assert tally.newest == {hold: [ordinals[one]] for hold, one in names.items()}
+
+    def test_a_run_that_was_only_queued_is_not_listed_as_open(self, storage: Storage) -> None:
+        queue = self.queueing(storage)
+        submit(storage, "a")
+        submit(storage, "b")
+        wait(queue, claim(queue, run_id="a")[0])
+        for view in self.views(storage):
+            assert [run.run_id for run in view.runs(RunQuery(open=True))] == ["a"]
 
     def test_a_claim_takes_the_lease_and_fences_the_earlier_owner(self, storage: Storage) -> None:
         queue = self.queueing(storage)
@@ -191,6 +229,17 @@ class QueuePromises(Medium):
         wait(queue, held)
         ended = queue.entry_of("a")
         assert ended is not None and ended.state == "cancelled"
+        assert claim(queue) == []
+
+    def test_a_cancellation_that_comes_before_the_wait_is_not_lost(self, storage: Storage) -> None:
+        queue = self.queueing(storage)
+        writer = submit(storage, "a")
+        (held,) = claim(queue)
+        storage.append([writer.batch([writer.record(frame="note", kind=CANCEL)])])
+        wait(queue, held, due=time.time() + 3600)
+        (again,) = claim(queue)
+        assert again.entry.cancelled and not held.entry.cancelled
+        wait(queue, again, due=time.time() + 3600)
         assert claim(queue) == []
 
     def test_a_dead_letter_stays_until_it_is_queued_again(self, storage: Storage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import combinations
 
 import pytest
@@ -17,6 +18,7 @@ FILTERS: dict[str, RunQuery] = {
     "status": RunQuery(status="completed"),
     "not_status": RunQuery(not_status="running"),
     "open": RunQuery(open=True),
+    "saved_before": RunQuery(saved_before=datetime(2026, 1, 1, 12, 0, 2, tzinfo=UTC)),
     "limit": RunQuery(limit=5),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from surehold.engine.runs import Waiting, answer, check_fits, pending
+from surehold.engine.runs import Waiting, answer, check_fits, pending, retract
 from surehold.errors import NotFoundError, UsageError
 from surehold.views.words import read_value
 from surehold.web.actions.plan import Action, ActionPlan, page_of
@@ -28,7 +28,7 @@ class AnswerAction(Action):
     """Answers a question, sends an event, or states the outcome of an effect in doubt."""
 
     def ask(self, given: Given) -> ActionPlan:
-        one, how = self._wanted(given), given.get("how", "")
+        one, how = self.wanted(given), given.get("how", "")
         outcome = _outcome(one, given)
         said = f"surehold.answer({one.run_id!r}, {one.id!r}, "
         command = ["surehold", "answer", one.run_id]
@@ -59,12 +59,13 @@ class AnswerAction(Action):
         )
 
     def do(self, given: Given, who: str) -> str:
-        one = self._wanted(given)
+        one = self.wanted(given)
         outcome = _outcome(one, given)
         answer(one.run_id, one.id, **outcome, by=who, storage=self._site.manager)
         return page_of(one.run_id)
 
-    def _wanted(self, given: Given) -> Waiting:
+    def wanted(self, given: Given) -> Waiting:
+        """The question or effect that the form answers."""
         run_id, id = given.get("id", ""), given.get("waiting", "")
         for one in pending(run_id, storage=self._site.manager):
             if one.id == id:
@@ -73,6 +74,27 @@ class AnswerAction(Action):
             f"run {run_id!r} does not wait for {id!r} any more",
             hint="someone may have answered, or its process runs again",
         )
+
+
+class RetractAction(Action):
+    """Takes back an answer that no process has read yet."""
+
+    def ask(self, given: Given) -> ActionPlan:
+        run_id, id = given.get("id", ""), given.get("waiting", "")
+        return ActionPlan(
+            title=f"Take back the answer to {id} of {run_id}",
+            what=["The run waits for an answer again. Both answers stay in its journal."],
+            command=shlex.join(["surehold", "answer", run_id, "--id", id, "--undo"]),
+            python=f"surehold.engine.runs.retract({run_id!r}, {id!r})",
+            button="Undo the answer",
+            hidden={"id": run_id, "waiting": id},
+            back=page_of(run_id),
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        run_id, id = given.get("id", ""), given.get("waiting", "")
+        retract(run_id, id, by=who, storage=self._site.manager)
+        return page_of(run_id)
 
 
 def _outcome(one: Waiting, given: Given) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import msgspec
 from surehold.core.records import Header
 from surehold.doors.resume import fork_with
 from surehold.engine.repair import state_text
+from surehold.engine.runs import note_action
 from surehold.errors import UsageError
-from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, note_action, page_of
+from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of
 from surehold.web.forms import Field, Given, fields_of, read_changes, read_json
 
 
@@ -60,7 +61,7 @@ class ForkAction(Action):
         made = fork_with(self._site.manager, header, edit, given.get("run_id") or None)
         changed = f", {', '.join(edit)} changed" if edit else ""
         did = f"forked it from {header.run_id}@{header.step}{changed}"
-        note_action(self._site, made.run_id, did, who, header.step)
+        note_action(self._site.manager, made.run_id, did, who, step=header.step)
         return page_of(made.run_id)
 
     def _values(self, header: Header) -> dict[str, Any]:

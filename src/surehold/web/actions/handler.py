@@ -13,9 +13,12 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from surehold.demo.runs import make_runs
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RunQuery
-from surehold.web.actions.answers import AnswerAction
+from surehold.views.run import run_of
+from surehold.views.waiting import WaitingPage
+from surehold.web.actions.answers import AnswerAction, RetractAction
 from surehold.web.actions.forks import ForkAction
 from surehold.web.actions.marks import PinAction, TagAction
+from surehold.web.actions.messages import SendAction
 from surehold.web.actions.plan import Action, ActionPlan, run_in
 from surehold.web.actions.queues import CancelAction, LimitAction, PauseAction, RequeueAction
 from surehold.web.actions.repairs import RepairAction, VerifyAction
@@ -38,6 +41,8 @@ class Actions:
         resume = ResumeAction(site, ResumeProcesses(address))
         self._actions: dict[str, Action] = {
             "answer": AnswerAction(site),
+            "send": SendAction(site),
+            "retract": RetractAction(site),
             "fork": ForkAction(site),
             "rewind": RewindAction(site, resume),
             "tag": TagAction(site),
@@ -56,8 +61,32 @@ class Actions:
     def ask(self, request: Request) -> Response:
         """Show what an action will do."""
         name, action = self._named(request)
-        plan = action.ask(dict(request.query_params))
+        given = dict(request.query_params)
+        try:
+            plan = action.ask(given)
+        except UsageError as error:
+            return self._again(request, action, given, error)
         return self._site.page(request, "act.html", plan=plan, action=name)
+
+    def _again(self, request: Request, action: Action, given: Given, error: UsageError) -> Response:
+        """The form that was filled in wrongly, with what was written; else the error."""
+        if not isinstance(action, AnswerAction):
+            raise error
+        one = action.wanted(given)
+        wrong = (error.facts.get("field", ""), f"{error.message}. {error.hint}".strip(". "))
+        runs = {one.run_id: run_of(self._site.manager, one.run_id)}
+        view = WaitingPage(found=[one], runs=runs, damaged=[], next=None)
+        return self._site.page(
+            request,
+            "waiting.html",
+            status=400,
+            view=view,
+            before=None,
+            after="",
+            context={},
+            given=given,
+            wrong=wrong,
+        )
 
     async def perform(self, request: Request) -> Response:
         """Do what was confirmed, and show the outcome."""
@@ -67,7 +96,10 @@ class Actions:
             link = f"{request.base_url}?token={self._links.new_token()}"
             return self._site.page(request, "link.html", link=link)
         _, action = self._named(request)
-        to = await run_in_threadpool(action.do, given, who)
+        try:
+            to = await run_in_threadpool(action.do, given, who)
+        except UsageError as error:
+            return await run_in_threadpool(self._again, request, action, given, error)
         self._site.surveys.forget()
         return RedirectResponse(f"{request.scope.get('root_path', '')}{to}", 303)
 

@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from surehold.core.records import Header
-from surehold.engine.journal import Note
 from surehold.storage.base import RunInfo
-from surehold.views.run_page import run_of
+from surehold.views.run import run_of
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
 
@@ -69,9 +68,3 @@ def run_in(site: Site, given: Given) -> RunInfo:
 def checkpoint_in(site: Site, given: Given) -> Header:
     """The checkpoint that a form or an address names."""
     return site.finder.checkpoint(given.get("checkpoint", ""))
-
-
-def note_action(site: Site, run_id: str, did: str, who: str, step: int = 0) -> None:
-    """Record in the run's journal who did something to it."""
-    note = Note(kind="action", content={}, step=step, metadata={"did": did, "by": who})
-    site.manager.append_notes(run_id, (note,))

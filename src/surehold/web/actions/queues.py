@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from surehold.core.policy import QueueEntry, QueueInfo, QueueSettings
+from surehold.engine.runs import note_action
 from surehold.errors import NotFoundError, UsageError
 from surehold.executors import cancel, queues, requeue, set_queue
 from surehold.storage.base import RunInfo
 from surehold.storage.queueing import queues_in
-from surehold.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
 
@@ -160,6 +161,6 @@ class RequeueAction(Action):
 
     def do(self, given: Given, who: str) -> str:
         run = run_in(self._site, given)
-        requeue(run.run_id, storage=self._site.manager)
-        note_action(self._site, run.run_id, "queued it again", who, run.step)
+        requeue(run.run_id, by=who, storage=self._site.manager)
+        note_action(self._site.manager, run.run_id, "queued it again", who, step=run.step)
         return page_of(run.run_id)

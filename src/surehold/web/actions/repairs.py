@@ -6,8 +6,9 @@ import hashlib
 import shlex
 
 from surehold.engine.repair import RepairReport, verify_run
+from surehold.engine.runs import note_action
 from surehold.errors import ConflictError, SureholdError
-from surehold.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
 from surehold.web.forms import Given
 
 
@@ -63,7 +64,7 @@ class RepairAction(Action):
             )
         for run in manager.repair(run_id).runs:
             try:
-                note_action(self._site, run.run_id, "repaired it", who)
+                note_action(self._site.manager, run.run_id, "repaired it", who)
             except SureholdError:  # nothing of the run was left to write to
                 continue
         return page_of(run_id) if run_id else "/health?verify=1"

@@ -13,16 +13,16 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.doors.resume import IN_DOUBT, ResumePlan, explain
-from surehold.engine.runs import Waiting
+from surehold.engine.runs import Waiting, note_action
 from surehold.errors import ConflictError, SureholdError, UsageError
 from surehold.storage.base import RunInfo, RunQuery
+from surehold.views.run import spending
 from surehold.views.waiting import recorded_entry, rewind_text
 from surehold.views.words import money
 from surehold.web.actions.plan import (
     Action,
     ActionPlan,
     checkpoint_in,
-    note_action,
     page_of,
     run_in,
 )
@@ -114,7 +114,7 @@ class ResumeAction(Action):
         entry, problem = self.entry_of(run)
         if problem:
             raise UsageError(problem)
-        note_action(self._site, run.run_id, did, who, run.step)
+        note_action(self._site.manager, run.run_id, did, who, step=run.step)
         self._processes.start(run.run_id, entry, target)
 
     def entry_of(self, run: RunInfo) -> tuple[str, str]:
@@ -171,7 +171,7 @@ class ResumeAction(Action):
         if not left:
             return [], []
         visits = Counter(path)
-        costs = {one.node: one for one in self._site.costs.up_to(other, other.seq)}
+        costs = {one.node: one for one in spending(self._site.pasts.of(other), other.seq)}
         priced = [(costs[node], visits[node]) for node in left if node in costs]
         dollars = sum(cost.dollars / times for cost, times in priced)
         tokens = sum(cost.tokens / times for cost, times in priced)

@@ -6,9 +6,10 @@ import shlex
 
 from surehold.core.policy import Rules
 from surehold.engine.retention import bulk
+from surehold.engine.runs import note_action
 from surehold.storage.base import RunInfo, RunQuery
 from surehold.views.forgetting import plan_forget
-from surehold.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
 from surehold.web.forms import Field, Given
 
 _SHOWN = 200
@@ -66,7 +67,7 @@ class ForgetAction(Action):
         for run_id in bulk.forget(manager.reader, manager.retention, decisions):
             dropped = sum(not one.keep and one.header.run_id == run_id for one in decisions)
             did = f"dropped {dropped} checkpoints by {document.rules}"
-            note_action(self._site, run_id, did, who)
+            note_action(self._site.manager, run_id, did, who)
         return page_of(given["id"]) if given.get("id") else "/storage"
 
     def _meant(self, given: Given) -> tuple[list[RunInfo], Rules, list[str]]:

@@ -5,7 +5,8 @@ What they show is read in `views`.
 
 from __future__ import annotations
 
+from surehold.web.drawing.forks_drawing import draw_forks as draw_forks
 from surehold.web.drawing.graph_drawing import graph_of as graph_of
 from surehold.web.drawing.growth_drawing import draw_growth as draw_growth
+from surehold.web.drawing.strip_drawing import draw_strip as draw_strip
 from surehold.web.drawing.time_drawing import draw_times as draw_times
-from surehold.web.drawing.time_drawing import span as span

@@ -17,7 +17,7 @@ from surehold.doors.resume import Shape, read_progress
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery
-from surehold.views.run_page import RunView
+from surehold.views.run import RunView
 from surehold.views.timeline import record_after
 from surehold.views.words import cut
 

@@ -16,23 +16,27 @@ class GrowthBar(Growth, frozen=True):
     y: float
     width: float
     height: float
+    fresh: float
+    """Height of what was written in the span."""
 
 
 def draw_growth(spans: Sequence[Growth]) -> list[GrowthBar]:
     """Place the bars of spans that follow each other."""
     if not spans:
         return []
-    most = max(span.stored for span in spans) or 1
+    most = max(span.total for span in spans) or 1
     width = min(60.0, _WIDE / len(spans))
     return [
         GrowthBar(
             span.label,
             span.stored,
-            span.runs,
+            span.records,
+            span.total,
             at * width + width * 0.1,
-            _TALL - _TALL * span.stored / most,
+            _TALL - _TALL * span.total / most,
             width * 0.8,
-            _TALL * span.stored / most,
+            _TALL * span.total / most,
+            _TALL * min(span.stored, span.total) / most,
         )
         for at, span in enumerate(spans)
     ]

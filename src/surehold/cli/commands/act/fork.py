@@ -40,6 +40,7 @@ def fork(
         check_run_id(run_id, "--as")
     header = cli.finder.checkpoint(checkpoint)
     made = fork_with(cli.manager, header, edit, run_id)
+    cli.note(made.run_id, f"forked it from {header.run_id}@{header.step}", step=made.step)
     document = Fork(
         run_id=made.run_id,
         checkpoint_id=made.checkpoint_id,

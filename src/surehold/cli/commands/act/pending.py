@@ -13,6 +13,7 @@ from surehold.engine.runs import Waiting
 from surehold.storage.shared import RunWatch
 from surehold.views.waiting import Pending
 
+_SHOWN = 50
 _EVERY = 0.25
 _AT_LEAST = 5.0
 """Seconds after which it looks even if no change was noticed."""
@@ -22,17 +23,26 @@ _AT_LEAST = 5.0
 def pending(
     cli: ui.Cli,
     run: Annotated[str | None, ui.Argument(help="Only this run.")] = None,
+    limit: ui.Limit = _SHOWN,
+    all: ui.All = False,
     follow: Annotated[
         bool, ui.Option(help="Print the list again at each change, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """List what runs wait for: questions, events, times, and effects in doubt."""
+    """List what runs wait for: questions, events, times, and effects in doubt.
+
+    The newest runs come first. A run that a worker has not taken yet waits for none of these.
+    """
     if follow:
         _follow(cli, run)
-    found = pending_in(cli, run)
+    found = pending_in(cli, run, None if all else limit + 1)
+    more = not all and len(found) > limit
+    found = found[:limit] if more else found
     cli.give(Pending.of(found), lambda: pending_table(found))
     if not cli.for_people:
         return
+    if more:
+        cli.say(ui.Cell("there are more: -n and --all choose", "dim"))
     if not found:
         cli.say("nothing waits")
     effects = [one for one in found if one.kind == "effect"]
@@ -79,6 +89,8 @@ def _expected(one: Waiting) -> str:
 def _description(one: Waiting) -> str:
     if one.kind == "effect":
         where = f"step {one.step}" + (f", node {one.node}" if one.node else "")
-        return f"{one.name} at {where}; key {one.key}"
+        began = f", began {ui.when(one.began)}" if one.began is not None else ""
+        called = f"{one.name}({one.inputs})" if one.inputs else one.name
+        return f"{called} at {where}{began}; key {one.key}"
     what = ui.value_text(one.question) if one.kind == "question" else one.name
     return f"{what} until {ui.when(one.until)}" if one.until is not None else what

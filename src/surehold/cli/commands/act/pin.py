@@ -28,6 +28,8 @@ def pin(
     """Keep a checkpoint whatever the retention rules say."""
     header = cli.finder.checkpoint(checkpoint)
     (cli.manager.unpin if remove else cli.manager.pin)(header.id)
+    did = f"{'unpinned' if remove else 'pinned'} step {header.step}"
+    cli.note(header.run_id, did, step=header.step)
     show_marks(cli, header.id)
 
 

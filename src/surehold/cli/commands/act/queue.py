@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,8 @@ class Requeued(ui.Document, kw_only=True, tag="requeued"):
 
 
 _LISTED = 100
+_ALIVE = ("ready", "waiting", "running")
+_STATES = (*_ALIVE, "dead", "cancelled")
 
 
 @ui.command
@@ -64,6 +66,17 @@ def queue(
         int | None, ui.Option(help="Failures until a run is a dead letter.", min=1)
     ] = None,
     all_dead: Annotated[bool, ui.Option("--dead", help="requeue: all dead letters.")] = False,
+    within: Annotated[
+        str | None, ui.Option("--in", metavar="QUEUE", help="requeue, cancel: runs of this queue.")
+    ] = None,
+    code: Annotated[
+        str | None,
+        ui.Option(metavar="MODULE:NAME[@N]", help="requeue, cancel: runs of this code."),
+    ] = None,
+    dry_run: Annotated[
+        bool, ui.Option("--dry-run", help="requeue, cancel: only say which runs.")
+    ] = False,
+    yes: ui.Yes = False,
 ) -> None:
     """See and steer the queues of runs.
 
@@ -72,8 +85,11 @@ def queue(
     reasons, workers the processes that execute runs or wait for some. pause NAME starts nothing
     more of it, resume NAME does again. limit NAME sets how much of it runs.
     cancel RUN ends runs at their next step; requeue RUN queues dead letters and cancelled runs
-    again. rebuild makes the index again from the journals.
+    again. Instead of RUN, --in, --code and --state choose many. Without --state, cancel takes runs
+    that are ready, waiting or running, and requeue takes dead letters. rebuild makes the index
+    again from the journals.
     """
+    chosen = _Chosen(names or [], within, code, state, dry_run=dry_run, yes=yes)
     actions: dict[str, Callable[[], None]] = {
         "list": lambda: _list(cli),
         "show": lambda: _show(cli, _one(action, names), state, limit),
@@ -84,8 +100,8 @@ def queue(
         "limit": lambda: _change(
             cli, _one(action, names), **_limits(concurrency, key_concurrency, rate, attempts)
         ),
-        "requeue": lambda: _requeue(cli, names or [], all_dead=all_dead),
-        "cancel": lambda: _cancel(cli, names or []),
+        "requeue": lambda: _requeue(cli, chosen, all_dead=all_dead),
+        "cancel": lambda: _change_each(cli, chosen, _ALIVE, cancel, "cancel", "cancelled"),
         "rebuild": lambda: _rebuild(cli),
     }
     if action not in actions:
@@ -159,9 +175,8 @@ def _limit_text(settings: QueueSettings) -> str:
 
 
 def _show(cli: ui.Cli, name: str, state: str | None, limit: int) -> None:
-    states = ("ready", "waiting", "running", "dead", "cancelled")
-    if state is not None and state not in states:
-        raise UsageError(f"there is no state {state!r}", hint=", ".join(states))
+    if state is not None and state not in _STATES:
+        raise UsageError(f"there is no state {state!r}", hint=", ".join(_STATES))
     known = {one.name: one.settings for one in queues(cli.manager)}
     if name and name not in known:
         raise NotFoundError(
@@ -230,26 +245,64 @@ def _change(cli: ui.Cli, name: str, **changes: Any) -> None:
     cli.give(QueueDocument(queue=name, settings=settings, runs=[]), lambda: [line])
 
 
-def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
+class _Chosen(NamedTuple):
+    """The runs that a change is for: named ones, or those that match."""
+
+    runs: list[str]
+    queue: str | None
+    code: str | None
+    state: str | None
+    dry_run: bool
+    yes: bool
+
+    def ids(self, cli: ui.Cli, states: tuple[str, ...], action: str) -> list[str]:
+        """Their ids; of those that match, only ones in *states*, unless a state was given."""
+        if self.state is not None and self.state not in _STATES:
+            raise UsageError(f"there is no state {self.state!r}", hint=", ".join(_STATES))
+        if (self.queue, self.code, self.state) == (None, None, None):
+            if not self.runs:
+                hint = f"surehold queue {action} RUN, or --in QUEUE"
+                raise UsageError("no run is named", hint=hint)
+            return self.runs
+        if self.runs:
+            raise UsageError("runs are named and chosen by options", hint="do one of both")
+        wanted = states if self.state is None else (self.state,)
+        return [
+            entry.run_id
+            for entry in queue_entries(self.queue, storage=cli.manager)
+            if entry.state in wanted
+            and self.code in (None, entry.target, entry.target.rpartition("@")[0])
+        ]
+
+
+def _requeue(cli: ui.Cli, chosen: _Chosen, *, all_dead: bool) -> None:
     if all_dead:
         dead = queue_entries(state="dead", storage=cli.manager)
-        runs = [*dict.fromkeys([*runs, *(entry.run_id for entry in dead)])]
-    elif not runs:
-        raise UsageError("no run is named", hint="surehold queue requeue RUN, or --dead")
-    _change_each(cli, runs, requeue, "requeued")
+        runs = dict.fromkeys([*chosen.runs, *(entry.run_id for entry in dead)])
+        chosen = _Chosen([*runs], None, None, None, chosen.dry_run, chosen.yes)
+        if not runs:
+            cli.give(Requeued(runs=[], entries=0), lambda: ["there are no dead letters"])
+            return
+    _change_each(cli, chosen, ("dead",), requeue, "requeue", "requeued")
 
 
-def _cancel(cli: ui.Cli, runs: list[str]) -> None:
-    if not runs:
-        raise UsageError("no run is named", hint="surehold queue cancel RUN")
-    _change_each(cli, runs, cancel, "cancelled")
-
-
-def _change_each(cli: ui.Cli, runs: list[str], change: Callable[..., Any], word: str) -> None:
-    for run_id in runs:
-        change(run_id, storage=cli.manager)
+def _change_each(
+    cli: ui.Cli,
+    chosen: _Chosen,
+    states: tuple[str, ...],
+    change: Callable[..., Any],
+    action: str,
+    word: str,
+) -> None:
+    runs = chosen.ids(cli, states, action)
+    if not chosen.dry_run:
+        if runs and not chosen.runs:
+            cli.confirm(f"{ui.counted(len(runs), 'run')} would be {word}", yes=chosen.yes)
+        for run_id in cli.progress(action, runs, len(runs)):
+            change(run_id, by=cli.who, storage=cli.manager)
+    told = f"would be {word}: " if chosen.dry_run else f"{word} "
     document = Requeued(runs=runs, entries=len(runs))
-    cli.give(document, lambda: [ui.Line.of(f"{word} ", ui.Cell(run, "bold")) for run in runs])
+    cli.give(document, lambda: [ui.Line.of(told, ui.Cell(run, "bold")) for run in runs])
 
 
 def _rebuild(cli: ui.Cli) -> None:

@@ -18,8 +18,8 @@ def reject(
         str | None, ui.Option(help="Why, for an agent or a fleet that asks for approval.")
     ] = None,
 ) -> None:
-    """Answer no to the question that a run waits for."""
-    one = choose(cli, run, id, "question")
+    """Answer no to the question or event that a run waits for."""
+    one = choose(cli, run, id, yes_or_no=True)
     hint = f"; surehold answer {one.run_id} VALUE gives another answer"
     if reason is None:
         settle(cli, one, False, hint)

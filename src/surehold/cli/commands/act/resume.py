@@ -132,6 +132,8 @@ def _resume(
     said = _say(cli, plan, earlier, now=True)
     if plan.questions and earlier is None:
         return _waiting(cli, plan, said, where)
+    if plan.status != "completed":
+        cli.note(found.run_id, f"resumed it with {where}", step=plan.step)
     # The output of nodes is no part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     with aside:

@@ -30,4 +30,6 @@ def tag(
                 run_id=header.run_id,
             )
     cli.manager.tag(header.id, *(names or ()), remove=remove or ())
+    did = [*(f"#{name}" for name in names or ()), *(f"no #{name}" for name in remove or ())]
+    cli.note(header.run_id, f"tagged step {header.step}: {', '.join(did)}", step=header.step)
     show_marks(cli, header.id)

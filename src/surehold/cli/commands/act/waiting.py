@@ -24,24 +24,25 @@ class Answered(ui.Document, kw_only=True, tag="answered"):
 
     run_id: str
     id: str
-    kind: Literal["question", "effect", "event", "timer"]
+    kind: Literal["question", "effect", "event", "message", "timer"]
     outcome: Outcome
     value: msgspec.Raw
 
 
-def pending_in(cli: ui.Cli, run: str | None) -> list[Waiting]:
+def pending_in(cli: ui.Cli, run: str | None, limit: int | None = None) -> list[Waiting]:
     """List what all runs, or one of them, wait for."""
     run_id = None if run is None else cli.finder.run(run).run_id
-    return pending(run_id, storage=cli.manager)
+    return pending(run_id, limit=limit, storage=cli.manager)
 
 
-def choose(cli: ui.Cli, run: str, id: str | None, kind: str | None = None) -> Waiting:
-    """The one that *id* and *kind* mean, of all that the run waits for."""
+def choose(cli: ui.Cli, run: str, id: str | None, *, yes_or_no: bool = False) -> Waiting:
+    """The one that *id* means, of all that the run waits for; *yes_or_no*: no effect."""
     found = pending_in(cli, run)
     if id is not None:
         found = [one for one in found if id in (one.id, one.name, f"{one.run_id}/{one.id}")]
     else:
-        found = [one for one in found if one.kind == (kind or one.kind) and one.kind != "timer"]
+        passed = ("timer", "effect") if yes_or_no and len(found) > 1 else ("timer",)
+        found = [one for one in found if one.kind not in passed]
     if len(found) == 1:
         return found[0]
     if found:
@@ -49,9 +50,7 @@ def choose(cli: ui.Cli, run: str, id: str | None, kind: str | None = None) -> Wa
             f"run {run!r} waits for {len(found)} things",
             hint=f"give the id of one: {', '.join(one.id for one in found)}",
         )
-    what = f"no {kind}" if kind else "nothing"
-    if id is not None:
-        what += f" {id}" if kind else f" named {id}"
+    what = "nothing" if id is None else f"nothing named {id}"
     raise NotFoundError(
         f"run {run!r} waits for {what}", hint="surehold pending lists what waits", run_id=run
     )
@@ -62,7 +61,7 @@ def settle(cli: ui.Cli, one: Waiting, value: Any, hint: str) -> None:
     if one.kind == "effect":
         raise needs_outcome(one)
     check_fits(one.id, value, one.schema, hint=hint)
-    resolve(one.run_id, one.id, value, storage=cli.manager)
+    resolve(one.run_id, one.id, value, by=cli.who, storage=cli.manager)
     say_settled(cli, one, "answered", value)
 
 

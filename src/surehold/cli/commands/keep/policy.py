@@ -23,7 +23,7 @@ class Policy(ui.Document, kw_only=True, tag="policy"):
 @ui.command
 def policy(
     cli: ui.Cli,
-    action: Annotated[str, ui.Argument(metavar="show", help="What to do: show it.")] = "show",
+    action: Annotated[str, ui.Argument(metavar="show", help="Only this: show the rules.")] = "show",
 ) -> None:
     """Show the rules that `surehold forget` applies when it is given none."""
     if action != "show":

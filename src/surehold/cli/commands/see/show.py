@@ -51,10 +51,14 @@ def _facts(document: Show) -> Iterator[tuple[str, object]]:
     scope = f" in {info.scope}" if info.scope else ""
     yield "checkpoint", f"{info.checkpoint_id} ({info.kind}){scope}"
     yield "status", ui.status_cell(document.run_status or info.status)
+    for key, value in document.published.items():
+        yield key, ui.value_text(value)
     if document.failed_in:
         yield "failed in", document.failed_in
     if document.error:
         yield "error", ui.Cell(document.error, "red")
+    if document.traceback:
+        yield "raised in", ui.Cell(document.traceback.strip(), "dim")
     yield "saved", ui.clock(info.saved_at)
     yield "size", f"{ui.size(info.size_bytes)}, stored as {ui.size(info.stored_bytes)}"
     if info.parent_checkpoint_id:

@@ -12,11 +12,14 @@ from surehold.views.stats import (
 )
 
 _LISTED = 10
+_RUNS = 100
 
 
 @ui.command
-def stats(cli: ui.Cli) -> None:
+def stats(cli: ui.Cli, limit: ui.Limit = _RUNS, all: ui.All = False) -> None:
     """Show what is stored and how it went: bytes, resumes, latencies.
+
+    The figures are of the newest runs: 100, unless -n or --all chooses.
 
     Logical bytes are those of all states written in full; stored bytes are what the journal takes
     for them. Resumes are counted by the leases under which checkpoints were saved. Load times are
@@ -26,13 +29,16 @@ def stats(cli: ui.Cli) -> None:
     def progress(runs: list[RunInfo]) -> Iterable[RunInfo]:
         return cli.progress("counting", runs, len(runs))
 
-    document = read_stats(cli.manager, cli.settings.storage.value, progress)
+    most = None if all else limit
+    document = read_stats(cli.manager, cli.settings.storage.value, progress, most)
     cli.give(document, lambda: _text(document))
 
 
 def _text(document: Stats) -> Iterator[object]:
+    newest = f"of {document.runs:,} the newest " if document.counted < document.runs else ""
     yield ui.Line.of(
-        f"{ui.counted(document.runs, 'run')}, {ui.counted(document.checkpoints, 'checkpoint')}: ",
+        f"{newest}{ui.counted(document.counted, 'run')}, ",
+        f"{ui.counted(document.checkpoints, 'checkpoint')}: ",
         f"{ui.size(document.logical_bytes)} of states in ",
         f"{ui.size(document.stored_bytes)} of journal",
         f", {ui.size(document.file_bytes)} on disk" if document.file_bytes is not None else "",

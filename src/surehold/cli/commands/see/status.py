@@ -14,9 +14,9 @@ def status(cli: ui.Cli) -> int:
 
     Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Runs that failed, and saves
     that failed with only a warning, are those of the last day. A run loops if three resumes in a
-    row ended without a save. A disk that is nearly full is reported as well. Damage is looked for
-    in the heads of all runs and the newest checkpoints of those not completed; `surehold verify`
-    checks everything.
+    row ended without a save. A disk that is nearly full is reported as well. All runs are counted.
+    Looked at, and checked for damage, are the newest 20 and up to 100 each that are held, stale,
+    dead, failed, interrupted or waiting; `surehold verify` checks everything.
     """
     settings = cli.settings
     document = read_status(cli.manager, settings.storage.value, settings.graphs.value)
@@ -34,11 +34,11 @@ def _text(document: Status) -> Iterator[object]:
     yield ui.Line.of(word, ui.Cell(f"  {document.storage}{free}", "dim"))
     cells: list[object] = []
     for name, count in document.runs.items():
-        cells += [f"{count} ", ui.status_cell(name), "  "]
+        cells += [f"{count:,} ", ui.status_cell(name), "  "]
     yield ui.Line.of(*cells) if cells else "no runs"
     if document.pending:
         yield ui.Line.of(
-            ui.Cell(f"{document.pending} waiting for a person", "cyan"),
+            ui.Cell(f"{document.pending:,} waiting for a person", "cyan"),
             ui.Cell(" (surehold pending)", "dim"),
         )
     yield ui.Table.of(

@@ -130,4 +130,5 @@ def _report(document: Demo) -> Iterator[object]:
     ):
         yield ui.Line.of(ui.Cell(f"  # {about}", "dim"))
         yield f"  {ui.program()} {words}"
-    yield ui.Line.of(ui.Cell("  # all of it in a browser, live: surehold ui", "dim"))
+    words = "all of it in a browser, live: surehold ui (pip install 'surehold[web]')"
+    yield ui.Line.of(ui.Cell(f"  # {words}", "dim"))

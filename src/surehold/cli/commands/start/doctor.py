@@ -24,14 +24,29 @@ _PACKAGES = (
     ("pyyaml", "fleet"),
     ("cryptography", "crypto"),
     ("langgraph", "langgraph"),
+    ("langgraph-checkpoint", "langgraph"),
     ("agent-framework-core", "agent-framework"),
-    ("pydantic-ai-slim", "llm"),
+    ("openai-agents", "openai-agents"),
+    ("claude-agent-sdk", "claude-agent"),
+    ("mcp", "mcp"),
+    ("pydantic-ai-slim", "llm, pydantic-ai"),
     ("xllamacpp", "local"),
     ("psycopg", "postgres"),
+    ("psycopg-pool", "postgres"),
     ("redis", "redis"),
     ("obstore", "objects"),
     ("azure-cosmos", "cosmos"),
+    ("azure-identity", "cosmos"),
     ("opentelemetry-api", "otel"),
+    ("opentelemetry-sdk", "otel"),
+    ("starlette", "web"),
+    ("uvicorn", "web"),
+    ("markdown-it-py", "web"),
+    ("jinja2", "web"),
+    ("cronsim", "schedule"),
+    ("ray", "ray"),
+    ("temporalio", "temporal"),
+    ("pytest", "testing"),
 )
 
 _GUARANTEES = {
@@ -60,7 +75,7 @@ class Package(msgspec.Struct, kw_only=True):
     name: str
     version: str | None
     extra: str
-    """The extra that installs it; empty if it is always installed."""
+    """The extras that install it; empty if it is always installed."""
 
 
 class StorageKind(msgspec.Struct, kw_only=True):
@@ -109,7 +124,7 @@ def read_doctor(cli: ui.Cli) -> Doctor:
             facts = cli.storage.diagnose()
     except SureholdError as error:
         problem = f"{error.message} ({ui.help_for(error)})"
-    named = {"retention": settings.retention, "graphs": settings.graphs}
+    named = {name: getattr(settings, name) for name in ("retention", "expire", "graphs")}
     return Doctor(
         versions=_versions(),
         settings=[

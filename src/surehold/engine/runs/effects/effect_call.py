@@ -18,22 +18,29 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 
 from surehold.core.driving import drive, drive_async
 from surehold.core.policy import RetryPolicy
-from surehold.core.records import Effect, digest_of
-from surehold.core.values import decode, encode, encode_tree
+from surehold.core.records import Effect
+from surehold.core.values import can_change, decode, encode, encode_tree
 from surehold.engine.hooks import HookManager
 from surehold.engine.runs.effect_log import permitted
 from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
+from surehold.engine.runs.effects.called import Called, is_short
 from surehold.engine.runs.effects.error_text import describe as error_line
 from surehold.engine.runs.effects.error_text import failure_text
 from surehold.engine.runs.effects.gate import passing, passing_now
 from surehold.engine.runs.effects.recorded_error import read_error, write_error
-from surehold.engine.runs.positions import CallContext, call_context, check_awaited, idempotency_key
+from surehold.engine.runs.positions import (
+    BRANCH,
+    CallContext,
+    call_context,
+    check_awaited,
+    idempotency_key,
+)
 from surehold.errors import (
     Drained,
     EncodeError,
@@ -53,13 +60,14 @@ T = TypeVar("T")
 InDoubt = Literal["retry", "probe", "ask", "fail"]
 _POLICIES = ("retry", "probe", "ask", "fail")
 
-Usage = Callable[[Any], Mapping[str, float]]
+Usage = Callable[[Any], Mapping[str, Any]]
 """Reads ``{"tokens": ..., "dollars": ...}`` from what an effect returned."""
 
 
+@overload
 def effect(
     name: str,
-    fn: Callable[..., Awaitable[T] | T],
+    fn: Callable[..., Awaitable[T]],
     *args: Any,
     in_doubt: InDoubt | None = None,
     key: str | None = None,
@@ -67,16 +75,40 @@ def effect(
     usage: Usage | None = None,
     outside_ok: bool = False,
     **kwargs: Any,
-) -> Coroutine[Any, Any, T]:
+) -> Coroutine[Any, Any, T]: ...
+@overload
+def effect(
+    name: str,
+    fn: Callable[..., T],
+    *args: Any,
+    in_doubt: InDoubt | None = None,
+    key: str | None = None,
+    probe: Callable[[str], Any] | None = None,
+    usage: Usage | None = None,
+    outside_ok: bool = False,
+    **kwargs: Any,
+) -> Coroutine[Any, Any, T]: ...
+def effect(
+    name: str,
+    fn: Callable[..., Any],
+    *args: Any,
+    in_doubt: InDoubt | None = None,
+    key: str | None = None,
+    probe: Callable[[str], Any] | None = None,
+    usage: Usage | None = None,
+    outside_ok: bool = False,
+    **kwargs: Any,
+) -> Coroutine[Any, Any, Any]:
     """Call *fn* inside a run, and keep what it returns in the run's journal.
 
     When the run is resumed and comes here again, the recorded outcome is returned, or the
     recorded exception raised, and *fn* is not called. If the process died between the call and
     the record of its outcome, the effect is in doubt, and *in_doubt* says what to do:
 
-    - ``ask`` (the default): the run waits until `surehold.answer` says what happened.
-    - ``retry``: it is called again with the same idempotency key. For what is safe to repeat;
-      it costs one write less.
+    - ``ask`` (the default, and why this is no `surehold.step`): the run waits until
+      `surehold.answer` says what happened.
+    - ``retry`` (the default of a step): it is called again with the same idempotency key. For
+      what is safe to repeat; it costs one write less.
     - ``probe``: *probe* is called with the idempotency key and returns the outcome; None says
       that the call did not happen, and *fn* is called now.
     - ``fail``: `InDoubtError`.
@@ -96,18 +128,10 @@ def effect(
     asked = check_policy(name, in_doubt, probe)
     if not callable(fn):
         raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
-    check_awaited(f"effect({name!r})", "call a @surehold.step, or run.effect(...)")
+    check_awaited(f"effect({name!r})", 'call a @surehold.step(in_doubt="ask"), or run.effect(...)')
     policy = CallPolicy(name=name, in_doubt=asked, probe=probe, usage=usage)
     made = _effect(policy, key, Called(fn, args, kwargs), outside_ok=outside_ok)
     return to_await(f"effect({name!r})", made)
-
-
-class Called(NamedTuple):
-    """A function, and the arguments of its call."""
-
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 async def _effect(
@@ -145,6 +169,7 @@ async def effect_by(
 async def _unrecorded(policy: CallPolicy, called: Called) -> Any:
     """Make the call by the *policy* where nothing is recorded."""
     attempts, key, failures = policy.attempts, str(uuid.uuid4()), 0
+    began = time.monotonic()
     while True:
         try:
             return await _attempt(called, key, attempts)
@@ -152,7 +177,7 @@ async def _unrecorded(policy: CallPolicy, called: Called) -> Any:
             error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
         except Exception as raised:
             error = raised
-        pause = attempts.pause_after(failures, error)
+        pause = attempts.pause_after(failures, error, time.monotonic() - began)
         if pause is None:
             value = NotImplemented if policy.settle is None else policy.settle(error)
             if value is NotImplemented:
@@ -192,7 +217,6 @@ class TimedOut(Exception):
     """The call took longer than its time limit: whether it happened is not known."""
 
 
-_LONG = 1 << 62
 _LONGEST_REST = 0.2
 """Seconds after which a call that is finished looks whether it is broken off."""
 
@@ -214,6 +238,12 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the recorded outcome what the function returned."""
 
 
+REPLAY_ONLY: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar(
+    "replay_only", default=None
+)
+"""A list that takes the id of the first live call, before which the run is then left."""
+
+
 class EffectCall:
     """One call at its position in the run."""
 
@@ -226,6 +256,9 @@ class EffectCall:
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
+        self._digest: str | None = None
+        self.kept = b""
+        """The recorded text of what this call returned."""
         self.cancelled: asyncio.CancelledError | None = None
         """The cancellation that waits until the outcome is written."""
         self._inner: CallContext | None = None
@@ -244,12 +277,7 @@ class EffectCall:
 
     def check_stop(self) -> None:
         """Raise the signal of a stop, if one was asked for and the run may be left here."""
-        stop = self.run.call_stop
-        if stop is not None and stop.reason is not None and self.context.repeats:
-            try:
-                stop.check()
-            except Drained as left:
-                raise self.context.leave(left) from None
+        self.context.check_leaving()
 
     def unit(self) -> AbstractContextManager[object]:
         """A block that a first signal does not break off."""
@@ -259,15 +287,28 @@ class EffectCall:
         return stop.unit(self._located[0] if self._located is not None else self.policy.name)
 
     async def finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await *work*; a cancellation while the run is left waits until that is recorded."""
-        stop = self.run.call_stop
-        if stop is None:
+        """Await *work*; a cancellation while the run is left waits until that is recorded.
+
+        So does the cancellation of an effect that lost a race. A second signal waits for nothing,
+        and neither does a cancellation by the program, as of a timeout around the call.
+        """
+        stop, branch = self.run.call_stop, BRANCH.get()
+        if stop is None and branch is None:
             return await work
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError as error:
-            while not task.done() and (stop.finishing or self.run.leaving.signal):
+            asks = self.policy.in_doubt in ("ask", "fail")
+            while (
+                not task.done()
+                and (stop is None or not stop.broken_off)
+                and (
+                    (stop is not None and stop.reason is not None)
+                    or self.run.leaving.signals
+                    or (asks and branch is not None and branch.lost)
+                )
+            ):
                 self.cancelled = error
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([task], timeout=_LONGEST_REST)
@@ -294,8 +335,16 @@ class EffectCall:
 
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""
-        self._key = key
+        self._key, self._digest = key, digest
         self._located = self.context.locate(self.policy.name, key, digest)
+        if self.context.calls_are_steps:
+            self.spot = self.context.spot
+
+    def digest_of(self, called: Called) -> str:
+        """The digest of the arguments of the call, as of when it took its position."""
+        if self._digest is None:
+            self._digest = called.digest()
+        return self._digest
 
     def recorded(self, key: str | None, digest: str) -> Effect | None:
         """Take the next position; its entry, if that has an outcome for these arguments."""
@@ -314,15 +363,17 @@ class EffectCall:
         """Take that position."""
         known = self.ledger.find(Effect, place)
         self._located = place, known, idempotency_key(self.run, place)
+        if self.context.calls_are_steps:
+            self.spot = self.context.spot
 
-    def actions(self, key: str | None, digest: str) -> _Actions:
+    def actions(self, key: str | None, digest: str, called: Called) -> _Actions:
         """The actions to perform for the call, up to its outcome."""
         if self._located is None:
             self.locate(key, digest)
         assert self._located is not None
         place, known, idempotency_key = self._located
         if self.new:
-            self.check_stop()
+            self.context.check_new(place)
         if known is None:
             entry = Effect(
                 id=place,
@@ -332,7 +383,10 @@ class EffectCall:
                 policy=self.policy.in_doubt,
                 began=_now(),
             )
-            return self._made(entry) if self.policy.in_doubt == "retry" else self._begun(entry)
+            if self.policy.in_doubt == "retry":
+                return self._made(entry)
+            entry.inputs = called.inputs(self.run.hook_manager)
+            return self._begun(entry)
         if known.args != digest:
             other = ShapeError(
                 f"effect {known.id} of run {self.run.run_id!r} is called with other"
@@ -345,7 +399,15 @@ class EffectCall:
             raise self.context.leave(other)
         return self._continued(known)
 
+    def _check_live(self, entry: Effect) -> None:
+        """Leave the run here if only its recorded calls are to be replayed."""
+        met = REPLAY_ONLY.get()
+        if met is not None:
+            met.append(entry.id)
+            raise self.context.leave(Drained(f"the next call, {entry.id}, is live"))
+
     def _begun(self, entry: Effect) -> _Actions:
+        self._check_live(entry)
         yield _Write(entry)
         return (yield from self._made(entry))
 
@@ -372,7 +434,7 @@ class EffectCall:
             ended = self._ended(known, found, 0.0)
             yield _Write(ended, outcome=True)
             self._say("effect.complete", ended)
-            return self._typed(found)
+            return self._value_of(ended, found)
         if known.policy != self.policy.in_doubt:  # the code changed, and now a person is needed
             yield _Write(msgspec.structs.replace(known, policy=self.policy.in_doubt))
         if self.policy.in_doubt == "ask":
@@ -387,6 +449,7 @@ class EffectCall:
         )
 
     def _made(self, entry: Effect) -> _Actions:
+        self._check_live(entry)
         if self.policy.in_doubt == "retry":
             yield _FLUSH  # no intent is written, and the call may depend on what was recorded
         if self.context.emit is not None:
@@ -413,7 +476,8 @@ class EffectCall:
                 error.__cause__ = stopped
             except Exception as raised:
                 error = raised
-            pause = self.policy.attempts.pause_after(entry.failures, error)
+            elapsed = _seconds_since(entry.since or entry.began)
+            pause = self.policy.attempts.pause_after(entry.failures, error, elapsed)
             if pause is None:
                 settle = self.policy.settle
                 value = NotImplemented if settle is None else settle(error)
@@ -424,13 +488,14 @@ class EffectCall:
             entry = yield from self._try_again(entry, error, pause)
         try:
             ended = self._ended(entry, value, time.perf_counter() - started)
-        except EncodeError as unstorable:
+        except Exception as unstorable:  # the call was made: whether it happened is known
             yield from self._failed(entry, unstorable, started)
             raise
+        self.run.manager.face.metrics.stepped(ended.seconds or 0.0)
         yield _Write(ended, outcome=True)
         if self.context.emit is not None:
             self._say("effect.complete", ended)
-        return self._typed(value)
+        return self._value_of(ended, value)
 
     def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
         """Record a failed attempt, then wait: a crash meanwhile loses no count."""
@@ -438,7 +503,8 @@ class EffectCall:
             inner = self.ledger.find(Effect, id)
             if inner is not None:  # a call inside this one is made again too
                 yield _Write(permitted(inner))
-        entry = msgspec.structs.replace(entry, failures=entry.failures + 1, repeat=True)
+        since, failures = entry.since or entry.began, entry.failures + 1
+        entry = msgspec.structs.replace(entry, since=since, failures=failures, repeat=True)
         yield _Write(entry)
         self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
         yield _Pause(pause)
@@ -458,6 +524,7 @@ class EffectCall:
             seconds=time.perf_counter() - started,
         )
         self.context.ended(ended, self._key, failed=True)
+        self.run.manager.face.metrics.stepped(ended.seconds or 0.0, failed=True)
         yield _Write(ended, outcome=True)
         _came_from(error, ended.id)
         self.run.leaving.failed(ended.id)
@@ -465,7 +532,7 @@ class EffectCall:
 
     def _ended(self, entry: Effect, value: Any, seconds: float) -> Effect:
         """*entry* with its outcome."""
-        spent: Mapping[str, float] = {}
+        spent: Mapping[str, Any] = {}
         if self.policy.usage is not None:
             spent = self.policy.usage(value)
         text = self._encoded(entry, value)
@@ -475,19 +542,22 @@ class EffectCall:
         if spent:
             ended.tokens = int(spent.get("tokens", 0))
             ended.dollars = float(spent.get("dollars", 0.0))
+            ended.model = str(spent.get("model", ""))
+            ended.output = int(spent.get("output", 0))
         if self.context.failed:
             self.context.ended(ended, self._key, failed=False)
         return ended
 
     def _encoded(self, entry: Effect, value: Any) -> bytes:
         try:
-            return encode_tree(value) if _is_short(value) else encode(value)
+            return encode_tree(value) if is_short(value) else encode(value)
         except EncodeError as error:
             if self.policy.write is not None:
                 with contextlib.suppress(EncodeError):
                     return encode(self.policy.write(value))
-            error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
-            raise
+            run_id = self.run.run_id
+            where = f"{entry.id} of run {run_id!r} returned what cannot be stored"
+            raise error.within(where, run_id=run_id, effect=entry.id) from error
 
     def _outcome(self, known: Effect) -> Any:
         self.context.ended(known, self._key, failed=known.error is not None)
@@ -497,6 +567,11 @@ class EffectCall:
         _came_from(error, known.id)
         self.run.leaving.failed(known.id)
         raise error
+
+    def _value_of(self, ended: Effect, value: Any) -> Any:
+        """*value*, just returned, as a replay returns it."""
+        self.kept = bytes(ended.value)
+        return self._typed(decode(self.kept) if can_change(value) else value)
 
     def _typed(self, value: Any) -> Any:
         return value if self.policy.read is None else self.policy.read(value)
@@ -540,12 +615,12 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
                 await asyncio.sleep(seconds)
         return None
 
-    digest = args_digest(called.args, called.kwargs)
     call.context.check()
+    digest = call.digest_of(called)
     known = call.recorded(key, digest)
     if known is not None:
         return call.reuse(known)
-    actions = call.actions(key, digest)
+    actions = call.actions(key, digest, called)
     try:
         with call.unit():
             value = await call.finished(drive_async(actions, do))
@@ -560,14 +635,15 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
     finally:
         if call.cancelled is not None:
             raise call.cancelled
+    called.warn_if_changed(call.policy.name, call.kept)
     call.check_stop()
     return value
 
 
 def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
     """Carry *call* of a plain function out on this thread, until it is durable."""
-    digest = args_digest(called.args, called.kwargs)
     call.context.check()
+    digest = call.digest_of(called)
     known = call.recorded(key, digest)
     if known is not None:
         return call.reuse(known)
@@ -592,7 +668,7 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
                 time.sleep(seconds)
         return None
 
-    actions = call.actions(key, digest)
+    actions = call.actions(key, digest, called)
     try:
         with call.unit():
             value = drive(actions, do)
@@ -602,15 +678,18 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
     except Signal as left:
         call.context.leave(left)
         raise
+    called.warn_if_changed(call.policy.name, call.kept)
     call.check_stop()
     return value
 
 
-def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
-    """The policy of an effect, or a `UsageError`."""
+def check_policy(
+    name: str, in_doubt: str | None, probe: object, *, default: InDoubt = "ask"
+) -> InDoubt:
+    """The policy of an effect, or a `UsageError`; *default* if neither is given."""
     if type(name) is not str or not name:
         raise UsageError(f"an effect's name is {name!r}", hint="give a text, then the function")
-    policy = in_doubt or ("probe" if probe is not None else "ask")
+    policy = in_doubt or ("probe" if probe is not None else default)
     if policy not in _POLICIES:
         raise UsageError(f"in_doubt is {policy!r}", hint=f"one of {', '.join(_POLICIES)}")
     if (policy == "probe") != (probe is not None):
@@ -649,7 +728,7 @@ async def _attempt(called: Called, key: str, attempts: RetryPolicy) -> Any:
 
 
 async def _call(called: Called, key: str) -> Any:
-    fn, args, kwargs = called
+    fn, (args, kwargs) = called.fn, called.arguments()
     kwargs = _with_key(fn, kwargs, key)
     if inspect.iscoroutinefunction(fn):
         return await fn(*args, **kwargs)
@@ -659,7 +738,7 @@ async def _call(called: Called, key: str) -> Any:
 
 
 def _attempt_now(called: Called, key: str, attempts: RetryPolicy) -> Any:
-    fn, args, kwargs = called
+    fn, (args, kwargs) = called.fn, called.arguments()
     kwargs = _with_key(fn, kwargs, key)
     if attempts.concurrency is None and attempts.timeout is None:
         return fn(*args, **kwargs)
@@ -706,32 +785,24 @@ def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[
     return {**kwargs, "idempotency_key": key} if wanted else kwargs
 
 
-def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """A digest of arguments; of one that cannot be stored, only the type counts."""
-    parts = list(map(_text, args))
-    if kwargs:
-        parts += [name.encode() + b"=" + _text(kwargs[name]) for name in sorted(kwargs)]
-    return digest_of(b"\0".join(parts))
-
-
-def _text(value: Any) -> bytes:
-    try:
-        return encode_tree(value) if _is_short(value) else encode(value)
-    except EncodeError:
-        return f"<{type(value).__qualname__}>".encode()
-
-
-def _is_short(value: Any) -> bool:
-    """True for what most arguments and results are: it needs no weighing."""
-    kind = type(value)
-    if kind is int:
-        return bool(-_LONG < value < _LONG)
-    return value is None or kind is bool or (kind is str and value.isascii())
-
-
 def calls_behind(error: BaseException) -> list[str]:
     """The ids of the recorded calls that *error* came from."""
     return [*getattr(error, "__surehold_effects__", ())]
+
+
+def hand_on(error: Exception) -> None:
+    """Note on *error* the recorded calls that its causes came from.
+
+    For frameworks that wrap what a call has raised.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        for one in calls_behind(cause):
+            if one not in calls_behind(error):
+                _came_from(error, one)
+        cause = cause.__cause__
 
 
 def _came_from(error: Exception, id: str) -> None:
@@ -746,3 +817,7 @@ def _redacted(line: str, hooks: HookManager | None) -> str:
 
 def _now() -> str:
     return encode_tree(datetime.now(UTC))[1:-1].decode()
+
+
+def _seconds_since(moment: str) -> float:
+    return time.time() - datetime.fromisoformat(moment).timestamp() if moment else 0.0

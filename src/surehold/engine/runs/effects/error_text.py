@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +19,10 @@ _MOST = 1_000
 """Characters of a failure's text that are kept."""
 TO_A_MODEL = 8 * _MOST
 """Characters that are kept where the text is for a model, which may correct its call."""
+_TRACE = 4 * _MOST
+_FRAMES = 20
+"""Innermost frames of the user's code that a traceback keeps."""
+_OURS = str(Path(__file__).parents[3])
 _BEYOND = 9 * _MOST
 """Further characters that are searched for secrets, to find one that is cut off whole."""
 
@@ -48,6 +54,12 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
     >>> failure_text("OSError: postgresql://me:hunter2@db/ is away")
     'OSError: postgresql://me:[redacted:url_password]@db/ is away'
     """
+    found = _without_secrets(text, hooks, most)
+    return text.partition(":")[0][:most] if found is None else found
+
+
+def _without_secrets(text: str, hooks: HookManager | None, most: int) -> str | None:
+    """The beginning of *text*, redacted; None if redacting it raised."""
     if not text:
         return ""
     from surehold.engine.hooks import RedactionHook, redacted
@@ -59,7 +71,27 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
     except Exception as problem:  # its message may quote a secret, so only its class is logged
         kind = type(problem).__name__
         logger.warning("the text of a failure is not kept: redacting it raised %s", kind)
-        return text.partition(":")[0][:most]
+        return None
+
+
+def traceback_text(error: BaseException, hooks: HookManager | None = None) -> str:
+    """The frames of user code that *error* came from, innermost last, redacted.
+
+    Lines of source are left out: they may hold secrets that are written there.
+    """
+    lines = [
+        f'File "{one.filename}", line {one.lineno}, in {one.name}'
+        for one in extract_tb(error.__traceback__)
+        if not one.filename.startswith(_OURS)
+    ]
+    return _without_secrets("\n".join(lines[-_FRAMES:]), hooks, _TRACE) or ""
+
+
+def failure_facts(error: BaseException, hooks: HookManager | None) -> dict[str, str]:
+    """Text and traceback of *error*, as a checkpoint keeps them beside the state."""
+    found = {"error": failure_text(describe(error), hooks)}
+    found["traceback"] = traceback_text(error, hooks)
+    return {name: text for name, text in found.items() if text}
 
 
 def failure_here(error: BaseException, most: int = _MOST) -> str:
@@ -72,11 +104,14 @@ def failure_here(error: BaseException, most: int = _MOST) -> str:
     return failure_text(describe(error), hooks, most)
 
 
-def failure_in(header: Header, extra: bytes) -> str:
-    """The failure that a checkpoint keeps beside the state; empty if there was none."""
+def failure_in(header: Header, extra: bytes, part: str = "error") -> str:
+    """The failure that a checkpoint keeps beside the state; empty if there was none.
+
+    With the *part* ``traceback``, where it came from.
+    """
     if header.status in ("running", "completed"):
         return ""
     told: Any = msgspec.json.decode(extra) if extra else {}
     found = told.get("now", told) if isinstance(told, dict) else {}
-    text = found.get("error", "") if isinstance(found, dict) else ""
+    text = found.get(part, "") if isinstance(found, dict) else ""
     return text if isinstance(text, str) else ""

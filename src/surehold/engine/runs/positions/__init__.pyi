@@ -1,4 +1,5 @@
 from surehold.engine.runs.positions.context import CURRENT_STEP as CURRENT_STEP
+from surehold.engine.runs.positions.context import ONLY_REPLAYED as ONLY_REPLAYED
 from surehold.engine.runs.positions.context import OPEN_RUN as OPEN_RUN
 from surehold.engine.runs.positions.context import RUNS_HERE as RUNS_HERE
 from surehold.engine.runs.positions.context import CallContext as CallContext
@@ -11,7 +12,13 @@ from surehold.engine.runs.positions.context import warn_beside as warn_beside
 from surehold.engine.runs.positions.functions import CallOrder as CallOrder
 from surehold.engine.runs.positions.functions import Recorded as Recorded
 from surehold.engine.runs.positions.loops import LoopProgress as LoopProgress
+from surehold.engine.runs.positions.loops import RunBody as RunBody
 from surehold.engine.runs.positions.loops import RunContext as RunContext
+from surehold.engine.runs.positions.loops import more_items as more_items
+from surehold.engine.runs.positions.loops import not_there_again as not_there_again
 from surehold.engine.runs.positions.loops import other_items as other_items
 from surehold.engine.runs.positions.loops import under as under
 from surehold.engine.runs.positions.nodes import StepContext as StepContext
+from surehold.engine.runs.positions.races import BRANCH as BRANCH
+from surehold.engine.runs.positions.races import Branch as Branch
+from surehold.engine.runs.positions.races import Race as Race

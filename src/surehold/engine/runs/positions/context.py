@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from surehold.core.records import Effect, digest_of
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effect_log import Spot
 from surehold.engine.runs.effects import AwaitsAll
-from surehold.errors import UsageError
+from surehold.errors import Drained, ShapeError, UsageError
 
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
     from surehold.engine.runs.positions.nodes import StepContext
+    from surehold.engine.runs.stop import StopRequests
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 
@@ -32,7 +33,9 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("begun", "emit", "failed", "left", "repeats", "run")
+    __slots__ = ("around", "begun", "emit", "failed", "repeats", "run")
+    calls_are_steps = False
+    """True if each call is a step of the run, and not part of a step."""
 
     def __init__(self, emit: Emit | None, run: OpenRun | None) -> None:
         self.emit = emit
@@ -43,8 +46,8 @@ class CallContext(ABC):
         self.failed: dict[tuple[str, str | None, str], str] = {}
         """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
         follows uses the same one."""
-        self.left: BaseException | None = None
-        """The signal with which a call made here left the run."""
+        self.around: CallContext | None = None
+        """The positions of the code that this code is called by."""
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
 
@@ -76,19 +79,77 @@ class CallContext(ABC):
     def check(self) -> None:
         """Begin a recorded call, unless the run is being left or is lost."""
         if self.run is not None:
-            self.run.leaving.check()
-            self.run.check()
+            self.check_leaving()
+            self.run.check_lease()
             self.run.leaving.called()
 
+    def check_leaving(self) -> None:
+        """Raise the signal that leaves the run, or leave it if it is to stop."""
+        self.check_left()
+        stop = self.run.call_stop if self.run is not None else None
+        if stop is None or stop.reason is None or not self.repeats or self.run is None:
+            return
+        if not self.run.is_cancelled:
+            self._leave_for(stop)
+
     def check_left(self) -> None:
-        """Raise the signal with which a call made here left the run, if code hid it."""
-        if self.left is not None:
-            raise self.left
+        """Raise the signal with which a call here left the run, if code hid it."""
+        if self.run is not None:
+            self.run.leaving.check(self)
+            if self.run.stop.raised:
+                self._leave_for(self.run.stop)
+
+    def _leave_for(self, stop: StopRequests) -> None:
+        try:
+            stop.check()
+        except Drained as left:
+            raise self.leave(left) from None
+
+    def check_cancel(self, id: str) -> None:
+        """Raise `Cancelled`, once, if the run was asked to end, in the wait *id*."""
+
+    def check_new(self, id: str) -> None:
+        """Refuse the new call *id*, if the run is completed or only replayed."""
+        if self.run is not None and ONLY_REPLAYED.get():
+            raise self.leave(Drained(f"run {self.run.run_id!r} was replayed up to {id}"))
+        if self.run is not None and self.run.over:
+            new = ShapeError(
+                f"run {self.run.run_id!r} is completed, and has recorded no outcome of {id}",
+                hint="a completed run calls nothing more: give another run_id, or fork the run",
+                run_id=self.run.run_id,
+                effect=id,
+            )
+            raise self.leave(new)
 
     def leave(self, error: BaseException) -> BaseException:
         """Leave the run with *error*, which is to be raised now."""
-        self.left = error
-        return self.run.leaving.mark(error) if self.run is not None else error
+        return self.run.leaving.mark(error, self) if self.run is not None else error
+
+    def is_within(self, outer: CallContext) -> bool:
+        """True if this code is *outer*, or is called by it."""
+        here: CallContext | None = self
+        while here is not None and here is not outer:
+            here = here.around
+        return here is not None
+
+    def branches(self, number: int) -> Sequence[CallContext]:
+        """The positions in so many branches of a `gather`, at the next position."""
+        return self._branches(self.place("gather", None), number)
+
+    def race(self, number: int) -> tuple[str, Sequence[CallContext]]:
+        """The id of a race at the next position, and the positions in its branches."""
+        place = self.place("race", None)
+        return place, self._branches(place, number)
+
+    def _branches(self, place: str, number: int) -> Sequence[CallContext]:
+        made = [self.inside(f"{place}:{branch}", True) for branch in range(number)]
+        for one in made:
+            one.repeats = self.repeats
+        return made
+
+    def enter(self) -> None:
+        """Have the calls of the running task counted here from now on."""
+        OPEN_RUN.set(self)
 
     def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
@@ -130,6 +191,8 @@ def idempotency_key(run: OpenRun, place: str) -> str:
 
 
 CURRENT_STEP: ContextVar[StepContext | None] = ContextVar("surehold_here", default=None)
+ONLY_REPLAYED: ContextVar[bool] = ContextVar("surehold_only_replayed", default=False)
+"""True where a run is replayed to see if its code fits: it is left at the first new call."""
 OPEN_RUN: ContextVar[CallContext | None] = ContextVar("surehold_open_run", default=None)
 """The run or durable function that is open here; a graph inside it is a run of its own."""
 

@@ -10,7 +10,7 @@ import msgspec
 from surehold.engine.commit import in_event_loop
 from surehold.engine.runs.effect_log import Spot
 from surehold.engine.runs.positions.context import CallContext, place_name
-from surehold.errors import ShapeError
+from surehold.errors import Cancelled, ShapeError
 
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
@@ -33,6 +33,8 @@ class RunBody(msgspec.Struct, omit_defaults=True):
     """The step in which its positions began."""
     loops: list[LoopProgress] = []
     """Its loops, in the order in which they were entered."""
+    digest: str = ""
+    """Digest of the items up to the one that the body is for."""
 
 
 class _Active(msgspec.Struct):
@@ -47,7 +49,7 @@ class _Active(msgspec.Struct):
 class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
-    __slots__ = ("_blocks", "_stack", "moved", "step")
+    __slots__ = ("_blocks", "_stack", "moved", "saved_in", "step")
     run: OpenRun
 
     def __init__(self, run: OpenRun, step: int, saved: Any, *, blocks: bool = False) -> None:
@@ -59,6 +61,8 @@ class RunContext(CallContext):
         """True if the code is in a loop, or has made calls since its positions began anew."""
         body = msgspec.convert(saved, RunBody) if saved else RunBody(base=step + 1)
         self._stack = [_Active(body, "")]
+        self.saved_in = None if run.over else _last_loop(body)
+        """The loop that the newest checkpoint was saved in, until the code is there again."""
 
     @property
     def awaited(self) -> bool | None:
@@ -93,15 +97,36 @@ class RunContext(CallContext):
         """The positions of the calls that the call at *place* makes itself."""
         return _InsideCall(self, place, awaited)
 
+    def check(self) -> None:
+        """Begin a recorded call, unless the run is left or lost; raise `Cancelled` once."""
+        super().check()
+        self.check_cancel("")
+
+    def check_cancel(self, id: str) -> None:
+        """Raise `Cancelled`, once in this process, if the run was asked to end."""
+        run = self.run
+        if run.cancelled_now():
+            raise Cancelled(f"run {run.run_id!r} was asked to end", run_id=run.run_id)
+
     def restart(self) -> None:
         """Begin the positions of the innermost body anew: its calls so far are settled."""
         active = self._stack[-1]
         active.body.base = self.step + 1
         active.body.loops.clear()
+        self.moved = len(self._stack) > 1
+        self.recount()
+
+    def recount(self) -> None:
+        """Count the calls and loops of the innermost body anew, as after `restart`."""
+        active = self._stack[-1]
         active.counts.clear()
         active.entered = 0
         self.failed.clear()
-        self.moved = len(self._stack) > 1
+
+    @property
+    def restarted(self) -> bool:
+        """True if `checkpoint` has settled calls and loops of the block."""
+        return self._stack[0].body.base > 1
 
     def _active(self) -> _Active:
         """The innermost body, which calls or loops from now on."""
@@ -132,23 +157,30 @@ class RunContext(CallContext):
             active.body.loops.append(LoopProgress())
         return active.body.loops[number], number
 
-    def enter_item(self, loop: LoopProgress, number: int) -> int:
-        """Begin or continue the item after the completed ones; return the depth."""
-        depth, outer = len(self._stack), self._stack[-1].path
+    def enter_item(self, loop: LoopProgress, number: int, digest: str) -> str:
+        """Begin or continue the item after the completed ones; return its path."""
+        outer = self._stack[-1].path
         if loop.item is None:
-            loop.item = RunBody(base=self.step + 1)
+            loop.item = RunBody(base=self.step + 1, digest=digest)
         name = f"each{number}[{loop.done}]"
         self._stack.append(_Active(loop.item, f"{outer}/{name}" if outer else name))
         self.failed.clear()
-        return depth
+        return self._stack[-1].path
 
-    def path_at(self, depth: int) -> str:
-        """The path of the item that was entered at *depth*."""
-        return self._stack[depth].path
+    def is_inside(self, body: RunBody | None) -> bool:
+        """True if the code is in that item, and in no loop inside of it."""
+        return self._stack[-1].body is body
 
-    def leave_item(self, depth: int) -> None:
-        """Return to the body around the loop."""
-        del self._stack[depth:]
+    def leave_item(self, body: RunBody | None) -> None:
+        """Return to the code around the loop."""
+        for depth, active in enumerate(self._stack):
+            if active.body is body:
+                del self._stack[depth:]
+                return
+
+    def left_items(self) -> list[int]:
+        """The numbers of the items in which the loops of the block were left."""
+        return [loop.done + 1 for loop in self._stack[0].body.loops if loop.item is not None]
 
     def saved(self) -> Mapping[str, Any] | None:
         """The data for a checkpoint; None if a new context at its step is the same."""
@@ -164,6 +196,15 @@ def under(path: str, outer: str) -> bool:
     return not outer or path == outer or path.startswith(f"{outer}/")
 
 
+def _last_loop(body: RunBody | None) -> LoopProgress | None:
+    """The loop that the newest checkpoint with this *body* was saved in."""
+    found = None
+    while body is not None and body.loops:
+        found = body.loops[-1]
+        body = found.item
+    return found
+
+
 def other_items(run_id: str, done: int) -> ShapeError:
     """The error of a loop that was resumed with other items than it had completed."""
     return ShapeError(
@@ -172,6 +213,27 @@ def other_items(run_id: str, done: int) -> ShapeError:
         " loop, guard the first with run.state: checkpoint() restarts the count of loops",
         run_id=run_id,
         done=done,
+    )
+
+
+def more_items(run_id: str, done: int) -> ShapeError:
+    """The error of a loop in a completed run that would begin another item."""
+    return ShapeError(
+        f"run {run_id!r} is completed: its each() has ended after {done} items, and now has more",
+        hint="give the new items to a run of their own, with another run_id",
+        run_id=run_id,
+        done=done,
+    )
+
+
+def not_there_again(run_id: str) -> ShapeError:
+    """The error of code that does not return to the loop it was saved in."""
+    return ShapeError(
+        f"run {run_id!r} was saved in a later loop, and its code does something else before that",
+        hint="code before a loop, and an item that was left by break or an exception, are executed"
+        " again by a resume and must do the same: let items and recorded calls decide, not what"
+        " the same code has put into run.state",
+        run_id=run_id,
     )
 
 
@@ -184,6 +246,7 @@ class _InsideCall(CallContext):
 
     def __init__(self, outer: CallContext, place: str, awaited: bool | None) -> None:
         super().__init__(outer.emit, outer.run)
+        self.around = outer
         self.awaited = awaited
         self._place = place
         self.spot = outer.spot

@@ -51,7 +51,7 @@ class StepContext(CallContext):
         self.counts: dict[str, int] | None = None
         self.children = 0
 
-    def enter(self, step: int, node: str) -> None:
+    def begin(self, step: int, node: str) -> None:
         """Begin a step."""
         self.step = step
         self.node = node
@@ -87,7 +87,7 @@ class StepContext(CallContext):
 
     def inside(self, place: str, awaited: bool | None) -> StepContext:
         """The positions of the calls that the call at *place* makes itself."""
-        return StepContext(
+        made = StepContext(
             self.run,
             self.scope,
             self.emit,
@@ -97,6 +97,12 @@ class StepContext(CallContext):
             within=place,
             awaited=awaited,
         )
+        made.around = self
+        return made
+
+    def enter(self) -> None:
+        """Have the calls of the running task counted here from now on."""
+        CURRENT_STEP.set(self)
 
     def active(self) -> AwaitsAll:
         """A block of user code whose calls are counted here, and are all awaited."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
+from surehold.engine.runs.messages import status_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo
 from surehold.views.forks import fork_origins
@@ -39,6 +42,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """The run that this one is inside of, if any."""
     children: list[str]
     """The runs of agents inside this one, the newest first."""
+    published: dict[str, Any]
+    """The values that the run has published."""
 
 
 def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
@@ -88,6 +93,7 @@ def read_run(
         forks=_forks(manager, run_id),
         follows=at is None,
         parent=parent if isinstance(parent, str) else "",
+        published=status_of(run_id, storage=manager),
         children=_children(manager, run_id),
     )
 

@@ -6,25 +6,19 @@ import os
 import signal
 import threading
 import time
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from contextlib import closing
+from typing import Annotated
 
 from surehold.cli import framework as ui
+from surehold.cli.commands.start.worker_log import WorkerLog
+from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import hearing
-from surehold.errors import UsageError
+from surehold.errors import StorageError, UsageError
 from surehold.executors import Worker, schedules_in, serve_metrics, served_by
+from surehold.storage.shared import patiently
 
 _LETTING_GO = 2.0
 """Seconds that the process takes at most to let go of its runs when it ends."""
-
-
-class WorkerEvent(ui.Document, kw_only=True, tag="worker"):
-    """``worker``: one line for each event, always as JSON"""
-
-    at: datetime
-    event: str
-    """Its name: worker.start, run.start, run.completed, run.failed, lease.lost and others."""
-    facts: dict[str, Any]
 
 
 @ui.command
@@ -50,6 +44,9 @@ def worker(
         str | None, ui.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
     until_idle: Annotated[bool, ui.Option(help="End when no run is ready or executed.")] = False,
+    patience: Annotated[
+        float, ui.Option(help="How long a start waits for a server that is away.", min=0)
+    ] = 60.0,
 ) -> int:
     """Execute queued runs until it is stopped.
 
@@ -59,47 +56,51 @@ def worker(
     another worker. A second one, or the end of --grace, leaves steps in the middle: another
     worker continues their runs at once.
 
-    Each event is a line of JSON on stdout.
+    Each event is a line of JSON on stdout, and so is what libraries and your code log.
     """
     ui.import_from_here()
     names = [name.strip() for name in queues.split(",") if name.strip()]
     if not names:
         raise UsageError(f"--queues is {queues!r}", hint="name queues: --queues mail,default")
-    out, lock = cli.terminal.stdout, threading.Lock()
-
-    def log(event: str, facts: dict[str, Any]) -> None:
-        line = ui.safe_json(WorkerEvent(at=datetime.now(UTC), event=event, facts=facts))
-        with lock:
-            out.write(line + "\n")
-            out.flush()
-
-    served, schedules = served_by(code), schedules_in(code)
     place = _place(listen) if listen is not None else None
-    opened = cli.open()
-    made = Worker(
-        opened.storage,
-        served,
-        queues=names,
-        concurrency=concurrency,
-        lease_seconds=lease,
-        schedules=schedules,
-        log=log,
-        hook_manager=opened.hook_manager,
-    )
-    server = None
-    if place is not None:
-        host, port = place
-        server = serve_metrics(
-            host,
-            port,
-            metrics=lambda: made.metrics.text(active=made.active),
-            is_healthy=lambda: made.is_healthy,
+    with closing(WorkerLog(cli.terminal.stdout)) as log:
+        log.hear_libraries()
+        served, schedules = served_by(code), schedules_in(code)
+
+        def open_storage() -> CheckpointManager:
+            try:
+                return cli.open()
+            except StorageError as error:
+                log.tell("storage.error", {"error": str(error)})
+                raise
+
+        opened = patiently(open_storage, patience, longest_wait=5.0)
+        made = Worker(
+            opened.storage,
+            served,
+            queues=names,
+            concurrency=concurrency,
+            lease_seconds=lease,
+            schedules=schedules,
+            log=log.tell,
+            hook_manager=opened.hook_manager,
+            expire=cli.settings.expiry(),
         )
-        log("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
-    with hearing(_Stopping(made, grace).heard):
-        made.run(until_idle=until_idle)
-    if server is not None:
-        server.shutdown()
+        log.worker = made.id
+        server = None
+        if place is not None:
+            host, port = place
+            server = serve_metrics(
+                host,
+                port,
+                metrics=lambda: made.metrics.text(active=made.active),
+                is_healthy=lambda: made.is_healthy,
+            )
+            log.tell("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
+        with hearing(_Stopping(made, grace).heard):
+            made.run(until_idle=until_idle)
+        if server is not None:
+            server.shutdown()
     return 0
 
 

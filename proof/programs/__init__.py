@@ -1,0 +1,1 @@
+"""Random programs around recorded calls, stopped in every way, judged by an outside file."""

@@ -1,0 +1,1 @@
+"""Commands of recording and replay: exec, replay, check, bisect, savings."""

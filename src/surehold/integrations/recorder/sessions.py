@@ -1,0 +1,163 @@
+"""`surehold.record` and `surehold.replay`, for the calls of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from surehold.agents.models import Prices
+from surehold.core.policy import Ending, RunFacts, ending_of
+from surehold.core.records import check_run_id
+from surehold.errors import NotFoundError, ShapeError
+from surehold.integrations.recorder.calls import RecordedCall
+from surehold.integrations.recorder.inside import Divergence, Selection, install, playing
+from surehold.integrations.recorder.recording import MatchRules, OnDivergence, Recording
+from surehold.integrations.recorder.shelves import FileShelf, RunShelf, StoredCalls, Where
+
+COMPLETED = Ending(status="completed", kind="final")
+
+
+@contextmanager
+def record(
+    run_id: str,
+    *,
+    storage: Where = None,
+    name: str = "",
+    urls: Sequence[str] = (),
+    passing: Sequence[str] = (),
+    on_divergence: OnDivergence = "stop",
+    loose: bool = False,
+    prices: Prices | None = None,
+) -> Iterator[Recording]:
+    """Record the model calls that this process makes in the block, as a run.
+
+    Started again after a crash, the block gets the recorded answers, and its first new call is
+    live. Calls are recognised by path and body; *urls* are patterns of others to record, such as
+    ``https://search.example/*``, and *passing* of those to leave alone. A request that fits no
+    recorded one while others are left is a `ShapeError`, or live with ``on_divergence="live"``;
+    *loose* overlooks times, ids, addresses and temporary names. The run of a block that ended
+    well is completed: started again, it gives what was recorded, and a new call is a
+    `ShapeError`.
+
+    >>> with record("research-7", storage="memory://") as recording:
+    ...     pass  # call any model, with any client
+    >>> recording.live
+    0
+    """
+    shelf = RunShelf(check_run_id(run_id), storage, name)
+    try:
+        rules = MatchRules(
+            offline=shelf.completed, on_divergence=on_divergence, loose=loose, prices=prices
+        )
+        selection = Selection(tuple(urls), tuple(passing))
+        recording = Recording(shelf, rules, selection=selection, where=f"run {run_id}")
+        try:
+            with _playing(recording):
+                yield recording
+        except BaseException as error:
+            if not shelf.completed:
+                _end(shelf, recording, error)
+            raise
+        if not shelf.completed:
+            shelf.end(COMPLETED, None, recording.count, recording.told())
+    finally:
+        shelf.close()
+
+
+def _end(shelf: RunShelf, recording: Recording, error: BaseException) -> None:
+    facts = RunFacts(run_id=shelf.run_id, lost=shelf.lost())
+    ending = ending_of(error, facts)
+    if not ending.saves and ending.gives != "lost":
+        return
+    try:
+        shelf.end(ending, error, recording.count, recording.told())
+    except Exception as failure:  # whatever it is, it must not hide the user's error
+        error.add_note(f"surehold: the end of run {shelf.run_id!r} was not saved: {failure}")
+
+
+@contextmanager
+def replay(
+    source: str | Path, *, storage: Where = None, urls: Sequence[str] = (), loose: bool = False
+) -> Iterator[Recording]:
+    """Answer the model calls of the block from a recording.
+
+    *source* is the id of a run, or the path of a file: a recording of the test plugin, or a run
+    that `surehold export` wrote. A request that was not recorded is a `ShapeError` that shows the
+    nearest recorded one. *urls* and *loose* are as in `record`.
+    """
+    if is_file(source):
+        calls = StoredCalls(calls_in(source))
+    else:
+        calls = StoredCalls.of(str(source), storage)
+    rules = MatchRules(offline=True, loose=loose)
+    selection = Selection(tuple(urls))
+    recording = Recording(calls, rules, selection=selection, where=f"replay of {source}")
+    with _playing(recording):
+        yield recording
+
+
+@contextmanager
+def record_in_file(
+    path: Path,
+    mode: str,
+    *,
+    where: str,
+    urls: Sequence[str] = (),
+    loose: bool = False,
+) -> Iterator[Recording]:
+    """Answer the calls of a test from the file at *path*.
+
+    *mode* is ``none``; ``new``, which records what is missing; or ``all``, which records
+    everything anew. A block that raises leaves the file as it was.
+    """
+    shelf = FileShelf(path)
+    if not shelf.exists and mode == "none":
+        raise no_recording(path)
+    if mode == "all":
+        shelf.clear()
+    rules = MatchRules(offline=mode == "none", on_divergence="live", loose=loose)
+    recording = Recording(shelf, rules, selection=Selection(tuple(urls)), where=where)
+    with _playing(recording):
+        yield recording
+    if mode != "none":
+        shelf.save(unused=recording.left())
+
+
+def no_recording(path: str | Path) -> NotFoundError:
+    """The error for a file that is not there."""
+    return NotFoundError(
+        f"there is no recording {str(path)!r}",
+        hint="pytest --surehold-record=new records one; surehold export writes a run",
+    )
+
+
+def is_file(source: str | Path) -> bool:
+    """True if *source* names a file, not a run."""
+    return isinstance(source, Path) or Path(source).suffix in (".surehold", ".jsonl", ".json")
+
+
+def calls_in(source: str | Path) -> list[RecordedCall]:
+    """The recorded calls of a file."""
+    path = Path(source)
+    if not path.exists():
+        raise no_recording(path)
+    return list(FileShelf(path).calls())
+
+
+@contextmanager
+def _playing(recording: Recording) -> Iterator[None]:
+    """Play *recording*; a divergence is raised as a `ShapeError`, whatever hid it."""
+    install()
+    try:
+        with playing(recording):
+            yield
+    except Divergence as error:
+        raise diverged(str(error)) from None
+    if recording.diverged and recording.stops:
+        raise diverged(recording.diverged)
+
+
+def diverged(text: str) -> ShapeError:
+    """The error of a program that asks for what was not recorded."""
+    return ShapeError(text)

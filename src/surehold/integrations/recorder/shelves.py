@@ -1,0 +1,281 @@
+"""Shelves of recorded calls: the journal of a run, or a file that people can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from surehold.core.policy import Ending
+from surehold.core.records import OPEN_FROM, Door, Effect
+from surehold.core.state import Place, read_metadata
+from surehold.core.values import decode, encode
+from surehold.engine.hooks import HookManager, redacted, redacting_hooks
+from surehold.engine.journal import Note, Tail, line_in
+from surehold.engine.managers import CheckpointManager, manager_for
+from surehold.engine.runs import OpenRun, draft_at, taken_over
+from surehold.engine.runs.effects import failure_facts
+from surehold.errors import DataError, NotFoundError, UsageError
+from surehold.integrations.recorder.calls import RecordedCall
+from surehold.storage.base import Storage
+
+SAVED = "saved"
+"""The metadata of a record that says what the replays of a start saved so far."""
+
+Where = CheckpointManager | Storage | str | None
+
+
+class RunShelf:
+    """The calls of a run that this process holds: each is a step, and one append."""
+
+    def __init__(self, run_id: str, storage: Where, name: str = "", **facts: Any) -> None:
+        """*facts* become the values of a new run."""
+        self._opened = OpenRun(run_id, Door("program"), storage)
+        self._opened.open()
+        try:
+            state = self._opened.load()
+            self.resumed = state is not None
+            self.values: dict[str, Any] = dict(state.to_dict()) if state is not None else {}
+            self.name = (state.name if state is not None else "") or name
+            self._first = 0
+            if state is None:
+                self.values = facts
+                self.save("routine", "running", 0)
+            newest = self._opened.newest
+            if newest is None:
+                raise UsageError(
+                    f"run {run_id!r} could not be saved", hint="see the log for why it failed"
+                )
+            self.completed = newest.status == "completed"
+            self._first = newest.metadata.get(OPEN_FROM, newest.seq)
+            done = (note for note in self._opened.ledger.effects() if note.content.done)
+            self._calls = {call.id: call for call in map(_call_of, done)}
+        except BaseException:
+            self._opened.close()
+            raise
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._opened.run_id
+
+    @property
+    def start(self) -> int:
+        """The number of this start of the run."""
+        return max(self._opened.epoch, 1)
+
+    def calls(self) -> Iterable[RecordedCall]:
+        """The recorded calls, in the order of their numbers."""
+        return sorted(self._calls.values(), key=lambda call: call.number)
+
+    def append(self, call: RecordedCall, saved: Mapping[str, Any]) -> None:
+        """Keep *call* as a step of the run."""
+        told = {**saved, "start": self.start} if saved["calls"] else {}
+        self._opened.record([note_of(call, self._opened.hook_manager, told)])
+        self._calls[call.id] = call
+
+    def copy(self, calls: Iterable[RecordedCall]) -> None:
+        """Keep the calls of another run as the beginning of this one."""
+        hooks, copied = self._opened.hook_manager, list(calls)
+        notes = [note_of(call, hooks, {}, paid=False) for call in copied]
+        if notes:
+            self._opened.record(notes)
+        self._calls |= {call.id: call for call in copied}
+
+    def save(self, kind: str, status: str, step: int, extra: Any = None, **metadata: Any) -> None:
+        """Save a checkpoint; the recorded calls before it stay open for replay."""
+        opened = self._opened
+        facts = {**metadata, **({OPEN_FROM: self._first} if self._first else {})}
+        place = Place(
+            run_id=opened.run_id,
+            name=self.name,
+            step=step,
+            kind=kind,
+            status=status,
+            metadata=read_metadata(facts),
+        )
+        opened.save(
+            draft_at(place, self.values, opened.lineage, door=opened.door, extra=extra, schema=0),
+            force=True,
+        )
+
+    def end(
+        self, ending: Ending, error: BaseException | None, step: int, saved: Mapping[str, Any]
+    ) -> None:
+        """Save how this start of the program ended."""
+        if ending.gives == "lost":
+            raise taken_over(self.run_id, self._opened.lost) from error
+        failed = ending.kind == "recovery" and error is not None
+        extra = failure_facts(error, self._opened.hook_manager) if failed and error else None
+        told = {SAVED: {**saved, "start": self.start}} if saved["calls"] else {}
+        self.save(ending.kind, ending.status, step, extra, **told)
+
+    def lost(self) -> bool:
+        """True if another process has the run now."""
+        return self._opened.lost is not None
+
+    def close(self) -> None:
+        """Let others have the run."""
+        self._opened.close()
+
+
+def note_of(
+    call: RecordedCall, hooks: HookManager | None, saved: Mapping[str, Any], *, paid: bool = True
+) -> Note:
+    """The note of a recorded call; calls copied from another run were paid there."""
+    tree = redacted(call.tree(), hooks)
+    cost = call.usage.cost_usd or 0.0
+    spent = {"tokens": call.usage.tokens, "dollars": cost}
+    entry = Effect(
+        id=call.id,
+        name=call.label,
+        key=call.key,
+        args=call.key,
+        policy="retry",
+        began=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        done=True,
+        value=msgspec.Raw(encode(tree)),
+        seconds=round(call.answer.seconds, 6),
+        tokens=call.usage.tokens if paid else 0,
+        dollars=cost if paid else 0.0,
+    )
+    metadata: dict[str, Any] = {"spent": spent} if paid and (spent["tokens"] or cost) else {}
+    if saved:
+        metadata[SAVED] = dict(saved)
+    return Note(
+        kind="effect", content=entry, step=call.number, node=call.model or None, metadata=metadata
+    )
+
+
+def _call_of(note: Note) -> RecordedCall:
+    entry: Effect = note.content
+    tree = decode(bytes(entry.value))
+    call = RecordedCall.read(note.step, entry.id, tree)
+    return msgspec.structs.replace(call, answer=call.answer._replace(seconds=entry.seconds))
+
+
+class StoredCalls:
+    """The calls of a stored run, which is only read."""
+
+    def __init__(self, calls: list[RecordedCall]) -> None:
+        self._calls = calls
+
+    @classmethod
+    def in_file(cls, path: Path) -> StoredCalls:
+        """Those of the run in an exported file, which stays as it is."""
+        with CheckpointManager("memory://") as manager:
+            return cls.of(manager.import_run(path), manager)
+
+    @classmethod
+    def of(cls, run_id: str, storage: Where) -> StoredCalls:
+        """Those of a run; a `NotFoundError` if there is none, or it is not recorded."""
+        manager = manager_for(storage)
+        try:
+            tail = manager.reader.tail_of(run_id)
+            if tail is None:
+                raise NotFoundError(
+                    f"there is no run {run_id!r}", hint="surehold runs lists them", run_id=run_id
+                )
+            tail.loaded.door.check("program", run_id, tail.loaded.header.name)
+            notes = _notes_of(manager, tail)
+        finally:
+            if manager is not storage:
+                manager.close()
+        return cls(sorted(map(_call_of, notes), key=lambda call: call.number))
+
+    def calls(self) -> list[RecordedCall]:
+        """The recorded calls, in the order of their numbers."""
+        return self._calls
+
+    def append(self, call: RecordedCall, saved: Mapping[str, Any]) -> None:
+        """Nothing is added to a run that is replayed."""
+        raise UsageError("a replayed run records nothing", hint="surehold.record(...) records")
+
+
+def stored_values(run_id: str, manager: CheckpointManager) -> dict[str, Any]:
+    """The values of a recorded program's run: its command, its seed and when it began."""
+    newest = manager.reader.newest_of(run_id)
+    return dict(manager.reader.load(newest).graph_state().to_dict()) if newest is not None else {}
+
+
+def _notes_of(manager: CheckpointManager, tail: Tail) -> list[Note]:
+    line = line_in(manager.reader.sealer, tail.notes, tail.loaded.header, tail.run.seq)
+    return [note for note in line.notes if note.kind == "effect" and note.content.done]
+
+
+FILE_FORMAT = "surehold recording 1"
+
+
+class FileShelf:
+    """The calls of a file: a line of JSON each, in a stable order, without secrets.
+
+    New calls are kept when the file is saved, so that a failing test leaves it as it was.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hooks = redacting_hooks()
+        self._new: list[RecordedCall] = []
+        self.exists = path.exists()
+        self._kept = self._read() if self.exists else []
+
+    def _read(self) -> list[RecordedCall]:
+        if self.path.read_bytes()[:16] == b"SQLite format 3\0":
+            return StoredCalls.in_file(self.path).calls()
+        first, *lines = self.path.read_text(encoding="utf-8").split("\n")
+        try:
+            if json.loads(first).get("format") != FILE_FORMAT:
+                raise ValueError
+            trees = [json.loads(line) for line in lines if line]
+        except (ValueError, AttributeError, UnicodeDecodeError):
+            raise DataError(
+                f"{self.path} is not a recording",
+                hint="give the file that --surehold-record=new wrote, or one of surehold export",
+            ) from None
+        return [
+            RecordedCall.read(number, str(tree.pop("id", "")), tree)
+            for number, tree in enumerate(trees, 1)
+        ]
+
+    def calls(self) -> list[RecordedCall]:
+        """The recorded calls, in the order of their numbers."""
+        return self._kept
+
+    def clear(self) -> None:
+        """Record everything anew."""
+        self._kept = []
+
+    def append(self, call: RecordedCall, saved: Mapping[str, Any]) -> None:
+        """Keep *call* until the file is saved."""
+        self._new = [one for one in self._new if one.id != call.id] + [call]
+
+    def save(self, unused: Iterable[RecordedCall] = ()) -> bool:
+        """Write the file with new calls and without *unused* ones; False if none is new."""
+        if not self._new:
+            return False
+        left = {call.id for call in unused}
+        calls = [call for call in self._kept if call.id not in left] + self._new
+        lines = [json.dumps({"format": FILE_FORMAT, "calls": len(calls)})]
+        for call in calls:
+            tree = redacted({"id": call.id, **call.tree()}, self._hooks)
+            tree["response"].pop("seconds", None)
+            lines.append(json.dumps(tree, ensure_ascii=False))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+            os.chmod(name, 0o644)
+            os.replace(name, self.path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+        return True

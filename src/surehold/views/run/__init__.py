@@ -1,0 +1,28 @@
+"""One run for its page: a window of its steps, its overview and its strip.
+
+What compares two runs, and lists of runs, belong beside this room.
+"""
+
+from __future__ import annotations
+
+from surehold.views.run.overview import MessagePlace as MessagePlace
+from surehold.views.run.overview import Overview as Overview
+from surehold.views.run.overview import ShownChange as ShownChange
+from surehold.views.run.overview import by_list as by_list
+from surehold.views.run.overview import holder_of as holder_of
+from surehold.views.run.overview import marked as marked
+from surehold.views.run.overview import places_of as places_of
+from surehold.views.run.overview import read_overview as read_overview
+from surehold.views.run.overview import shown_change as shown_change
+from surehold.views.run.overview import step_words as step_words
+from surehold.views.run.overview import with_old as with_old
+from surehold.views.run.sharing import as_markdown as as_markdown
+from surehold.views.run.strip import Past as Past
+from surehold.views.run.strip import Pasts as Pasts
+from surehold.views.run.strip import StripStep as StripStep
+from surehold.views.run.strip import in_buckets as in_buckets
+from surehold.views.run.strip import nodes_of as nodes_of
+from surehold.views.run.strip import spending as spending
+from surehold.views.run.window import RunView as RunView
+from surehold.views.run.window import read_run as read_run
+from surehold.views.run.window import run_of as run_of

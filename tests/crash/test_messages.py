@@ -1,0 +1,82 @@
+"""Messages from several processes to a run that is killed: each taken once, in order."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.crash.mail_victim import RUN, receiver
+from tests.crash.media import times
+from tests.crash.processes import child_environment
+
+from surehold import CheckpointManager
+
+MESSAGES = times(25, 1250, "SUREHOLD_TRIALS")
+SENDERS = 8 if MESSAGES > 100 else 4
+LONGEST = 60 if MESSAGES < 100 else 3_000
+"""Seconds for all of it, on a machine that is busy."""
+KILLS = times(5, 100, "SUREHOLD_KILLS")
+
+
+A_LIFE = SENDERS * MESSAGES // (KILLS + 2)
+"""Messages after which a life waits to be killed, so that each kill finds messages left."""
+
+
+def start(log: Path, *words: object, most: int = 0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.crash.mail_victim", *map(str, words)],
+        env={**child_environment(), "SUREHOLD_TEST_LOG": str(log), "SUREHOLD_TEST_MOST": str(most)},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def receive(log: Path, url: str, kills: int) -> subprocess.Popen[bytes]:
+    return start(log, "receive", url, SENDERS, MESSAGES, most=A_LIFE if kills < KILLS else 0)
+
+
+def test_messages_are_taken_once_and_in_order_while_the_receiver_is_killed(
+    tmp_path: Path, finding: Callable[..., Any]
+) -> None:
+    url, log = f"sqlite:///{tmp_path}/runs.db", tmp_path / "log"
+    log.touch()
+    chance = random.Random(7)
+    receiving = receive(log, url, 0)
+    until = time.monotonic() + LONGEST
+    while not is_begun(url):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    senders = [start(log, "send", url, number, MESSAGES) for number in range(SENDERS)]
+    kills, seen = 0, 0
+    while receiving.poll() is None:
+        assert time.monotonic() < until, log.read_text()[-200:]
+        if kills < KILLS and log.stat().st_size > seen:  # it has taken something
+            time.sleep(chance.uniform(0, 0.1))
+            receiving.send_signal(signal.SIGKILL)
+            assert receiving.wait() == -signal.SIGKILL
+            kills, seen = kills + 1, log.stat().st_size
+            receiving = receive(log, url, kills)
+        time.sleep(0.005)
+    assert receiving.returncode == 0
+    assert [sender.wait(60) for sender in senders] == [0] * SENDERS
+    result = receiver.resume(RUN, storage=url)
+    taken = result.value
+    assert result.status == "completed"
+    assert len(taken) == SENDERS * MESSAGES
+    for number in range(SENDERS):
+        assert [n for sender, n in taken if sender == number] == [*range(MESSAGES)]
+    lines = log.read_text().splitlines()
+    assert len(lines) - len(set(lines)) <= kills, "only a step in flight is repeated"
+    assert kills == KILLS
+    text = f"{SENDERS} senders, receiver killed {kills} times: each taken once, in order"
+    finding("messages to a run", SENDERS * MESSAGES, text)
+
+
+def is_begun(url: str) -> bool:
+    with CheckpointManager(url) as manager:
+        return manager.reader.run(RUN) is not None

@@ -1,0 +1,145 @@
+"""Unchanged programs of real client libraries and frameworks, killed at their calls.
+
+The server kills the program when a call comes, in the middle of its stream, or after its answer.
+Started again by `surehold exec --restart`, it completes by itself: with the answers that counted,
+and with at most one request more for each kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.agents import programs
+from tests.model_server import ModelServer, model_server
+
+HERE = Path(programs.__file__)
+PHASES = ("asked", "midway", "answered")
+TOOLS = ("openai_agents", "pydantic_ai", "smolagents")
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with model_server() as made:
+        yield made
+
+
+def children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def use_tools(server: ModelServer, name: str) -> None:
+    """Let the model call a tool in all but its last answer."""
+
+    def tools(body: dict[str, Any]) -> Any:
+        answered = json.dumps(body).count("is an alga")
+        if answered < programs.CALLS - 1:
+            return "look_up", {"name": f"kelp {answered}"}
+        return ("final_answer", {"answer": "done"}) if name == "smolagents" else None
+
+    if name in TOOLS:
+        server.tools = tools
+
+
+def execute(
+    server: ModelServer, folder: Path, name: str, kills: list[tuple[int, str]], restart: int
+) -> tuple[str, dict[str, Any]]:
+    """The output of the program's last start, and the report of `exec`."""
+    command = [sys.executable, str(HERE), name]
+    options = ["--restart", str(restart), "--backoff", "0", "--json"]
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "surehold", "exec", "--run", "mine", *options, "--", *command],
+        env={
+            **os.environ,
+            "MODEL": server.url,
+            "SUREHOLD_STORAGE": f"sqlite:///{folder}/runs.db",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def kill() -> None:
+        for child in children_of(launcher.pid):
+            os.kill(child, signal.SIGKILL)
+
+    server.kill = dict.fromkeys(kills, kill)
+    out, err = launcher.communicate(timeout=3000)
+    assert launcher.returncode == 0, err
+    at = out.rfind("\n{\n") + 1  # the report is the last document
+    return out[:at], json.loads(out[at:])
+
+
+def check(server: ModelServer, folder: Path, name: str, kills: list[tuple[int, str]]) -> None:
+    use_tools(server, name)
+    output, told = execute(server, folder, name, kills, restart=len(kills) + 1)
+    done = len(kills) - len(server.kill)
+    assert told["starts"] == done + 1 and done >= len(kills) - 1
+    assert told["recorded"] == programs.CALLS
+    assert server.count <= programs.CALLS + done
+    asked = server.count
+    command = [sys.executable, "-m", "surehold", "replay", "mine", "--json", "--"]
+    replayed = subprocess.run(
+        [*command, sys.executable, str(HERE), name],
+        env={
+            **os.environ,
+            "MODEL": server.url,
+            "SUREHOLD_STORAGE": f"sqlite:///{folder}/runs.db",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert replayed.returncode == 0, replayed.stderr
+    assert replayed.stdout[: replayed.stdout.rfind("\n{\n") + 1] in output
+    assert server.count == asked
+    kept = b"".join(path.read_bytes() for path in folder.glob("runs.db*"))
+    assert b"sk-secret" not in kept
+    print(f"{name}: {done} kills, {server.count} requests for {programs.CALLS} calls")
+
+
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_a_program_that_is_killed_resumes(server: ModelServer, tmp_path: Path, name: str) -> None:
+    check(server, tmp_path, name, [(3, "asked"), (9, "midway"), (14, "answered")])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", programs.NAMES)
+def test_a_program_that_is_killed_at_every_call_resumes(
+    server: ModelServer, tmp_path: Path, name: str
+) -> None:
+    """The kills are at every second request: the one after a kill is the same call again."""
+    calls = range(1, 2 * programs.CALLS, 2)
+    check(server, tmp_path, name, [(at, PHASES[at // 2 % 2]) for at in calls])
+
+
+@pytest.mark.parametrize(
+    "times", [10, pytest.param(100, marks=pytest.mark.long)], ids=["10", "100"]
+)
+def test_calls_of_a_gather_that_is_killed_are_not_repeated_if_recorded(
+    server: ModelServer, tmp_path: Path, times: int
+) -> None:
+    chance = random.Random(7)
+    server.delay = lambda: chance.random() * 0.2
+    for number in range(times):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with server.lock:
+            server.requests.clear()
+        at = chance.randrange(2, 50)
+        _, told = execute(server, folder, "gathered", [(at, "answered")], restart=3)
+        assert told["recorded"] == 50
+        assert told["starts"] == 2
+        # All were asked for once; what was recorded before the kill was not asked for again.
+        assert server.count <= 50 + (50 - told["replayed"]), (number, told)

@@ -1,0 +1,103 @@
+"""An agent of Pydantic AI is killed with SIGKILL at each of its calls, and resumed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integrations.model_server import ModelServer
+from tests.integrations.pydantic_ai.support_agent import CALLS, live, make_workflow, script
+
+import surehold
+
+REPEATED = {"search orders", "expert"} | {call for call in CALLS if call.startswith("model")}
+"""Calls that are made again if the process dies during them; about others a person is asked."""
+SAID = {
+    "said": "done search orders, done pay 1, done pay 2, done refund 3, nine percent",
+    "usage": [5, 5, 50],
+}
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.integrations.pydantic_ai.support_agent"])
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    made = ModelServer(script)
+    yield made
+    made.close()
+
+
+def _life(server: ModelServer, storage: str, streamed: bool) -> int | None:
+    process = CONTEXT.Process(target=live, args=(server.url, storage, streamed))
+    process.start()
+    process.join(300)
+    assert not process.is_alive()
+    return process.exitcode
+
+
+def _settle(server: ModelServer, storage: str) -> None:
+    """Answer as a person who looks into the books of the bank, which are the server's."""
+    for one in surehold.pending(storage=storage):
+        if one.kind == "question":
+            surehold.approve(one.run_id, one.id, storage=storage)
+            continue
+        order = {"pay@[1.2.call_0]": "pay 1", "pay@[1.2.call_1]": "pay 2"}.get(one.id, "refund 3")
+        if order in server.calls:
+            surehold.answer(one.run_id, one.id, f"done {order}", storage=storage)
+        else:
+            surehold.answer(one.run_id, one.id, repeat=True, storage=storage)
+
+
+async def _finish(server: ModelServer, storage: str, streamed: bool) -> tuple[Any, list[str]]:
+    seen: list[str] = []
+    for _ in range(4):
+        support, events = make_workflow(server.url, streamed=streamed)
+        result = await support.run("help", run_id="case-7", storage=storage)
+        seen += events
+        if result.status == "completed":
+            return result, seen
+        assert result.status == "waiting"
+        _settle(server, storage)
+    raise AssertionError("the run does not end")
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("fatal", range(1, len(CALLS) + 1))
+async def test_killed_at_any_call_the_run_ends_the_same_and_pays_nothing_twice(
+    server: ModelServer, fatal: int, streamed: bool, tmp_path: Path
+) -> None:
+    storage = f"sqlite:///{tmp_path}/runs.db"
+    server.fatal = fatal
+    while len(server.calls) < fatal:
+        code = _life(server, storage, streamed)
+        if code != -signal.SIGKILL:
+            assert code == 0, "the run waits for the approval"
+            _settle(server, storage)
+    killed_at = server.calls[fatal - 1]
+    result, _ = await _finish(server, storage, streamed)
+    assert result.value == SAID
+    again = {call: count - 1 for call, count in Counter(server.calls).items() if count > 1}
+    assert set(server.calls) == set(CALLS)
+    assert again == ({killed_at: 1} if killed_at in REPEATED else {})
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_an_undisturbed_run_makes_each_call_once_and_a_second_start_none(
+    server: ModelServer, streamed: bool, tmp_path: Path
+) -> None:
+    storage = f"sqlite:///{tmp_path}/runs.db"
+    result, events = await _finish(server, storage, streamed)
+    assert result.value == SAID
+    assert sorted(server.calls) == sorted(CALLS)
+    assert result.usage.tokens == 6 * 15
+    if streamed:
+        assert events.count("FunctionToolResultEvent") == 5
+        assert events.count("PartStartEvent") == 6
+    again, events = await _finish(server, storage, streamed)
+    assert again.value == SAID and not events
+    assert len(server.calls) == len(CALLS)

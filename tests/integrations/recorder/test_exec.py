@@ -1,0 +1,242 @@
+"""`surehold exec`: unchanged programs, killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.model_server import ModelServer, model_server
+
+import surehold
+
+CALLS = 6
+AGENT = """\
+import os, sys
+import httpx
+
+client = httpx.Client(headers={"Authorization": "Bearer sk-secret", "X-Pid": str(os.getpid())})
+url = os.environ["MODEL"] + "/v1/chat/completions"
+told = [os.environ.get("SAID", "hello")]
+for n in range(int(sys.argv[1])):
+    body = {"model": "m", "messages": told}
+    if n % 2:
+        with client.stream("POST", url, json={**body, "stream": True}) as streamed:
+            text = "".join(f"{len(one)} {one}" for one in streamed.iter_raw())
+    else:
+        text = client.post(url, json=body).json()["choices"][0]["message"]["content"]
+    told = [*told, text]
+print("\\n".join(told))
+"""
+NODE = """\
+const url = process.env.OPENAI_BASE_URL + "/chat/completions";
+const told = [];
+for (let n = 0; n < Number(process.argv[2]); n++) {
+  const stream = n % 2 === 1;
+  const body = JSON.stringify({ model: "m", messages: [...told], stream });
+  const headers = { "content-type": "application/json", "x-pid": String(process.pid) };
+  const answer = await fetch(url, { method: "POST", headers, body });
+  told.push(await answer.text());
+}
+console.log(told.join("\\n"));
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with model_server() as made:
+        yield made
+
+
+class Shell:
+    """Runs `surehold` on a storage of its own."""
+
+    def __init__(self, folder: Path, server: ModelServer) -> None:
+        self.folder, self.server = folder, server
+        self.storage = f"sqlite:///{folder}/runs.db"
+        (folder / "agent.py").write_text(AGENT)
+
+    def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
+        env = {**os.environ, "MODEL": self.server.url, "SUREHOLD_STORAGE": self.storage, **environ}
+        return subprocess.Popen(
+            [sys.executable, "-m", "surehold", *words],
+            cwd=self.folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words, **environ)
+        out, err = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def exec(self, *words: str, command: Any = None, **environ: str) -> Any:
+        command = command or [sys.executable, "agent.py", str(CALLS)]
+        return self.run("exec", "--run", "mine", *words, "--", *command, **environ)
+
+    def kill_at(self, number: int, phase: str) -> None:
+        """Kill the program, which sends its process id with each request."""
+
+        def kill() -> None:
+            told = {key.lower(): value for key, value in self.server.headers[-1].items()}
+            os.kill(int(told["x-pid"]), signal.SIGKILL)
+
+        self.server.kill[number, phase] = kill
+
+
+@pytest.fixture
+def shell(tmp_path: Path, server: ModelServer) -> Shell:
+    return Shell(tmp_path, server)
+
+
+def test_a_program_that_is_killed_at_each_call_completes_by_itself(
+    shell: Shell, server: ModelServer
+) -> None:
+    """Each kill costs one call at most, and the output is that of the calls that counted."""
+    at, kills = 1, 0
+    for phase in ("asked", "midway", "asked", "midway", "asked", "midway"):
+        shell.kill_at(at, phase)
+        at, kills = at + 2, kills + 1
+    done = shell.exec("--restart", "20", "--backoff", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout[done.stdout.index("{\n") :])
+    assert told["starts"] <= kills + 1 and told["recorded"] == CALLS
+    assert server.count <= CALLS + kills
+    asked = server.requests[-1]["messages"]
+    assert done.stdout.startswith("\n".join(asked))
+    assert shell.run("runs").stdout.split("\n")[1].split()[2:4] == ["completed", str(CALLS)]
+
+
+def test_a_program_that_is_killed_with_its_launcher_is_resumed(
+    shell: Shell, server: ModelServer
+) -> None:
+    process = shell.start("exec", "--run", "mine", "--", sys.executable, "agent.py", str(CALLS))
+    server.kill[4, "midway"] = lambda: os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=300)
+    assert (process.returncode, server.count) == (-signal.SIGKILL, 4)
+    done = shell.exec()
+    assert done.returncode == 0, done.stderr
+    assert server.count == CALLS + 1
+    assert re.search(
+        r"3 of 3 recorded calls answered from the journal in [\d.]+ s \(saved .*\);"
+        r" live from call 4",
+        done.stderr,
+    )
+    assert "sk-secret" not in "".join(
+        path.read_bytes().decode("latin-1") for path in shell.folder.glob("runs.db*")
+    )
+    again = shell.exec()
+    assert again.returncode == 2 and "run 'mine' is completed" in again.stderr
+    assert server.count == CALLS + 1
+
+    replayed = shell.run("replay", "mine", "--", sys.executable, "agent.py", str(CALLS))
+    assert (replayed.returncode, replayed.stdout) == (0, done.stdout), replayed.stderr
+    saved = json.loads(shell.run("savings", "--json").stdout)
+    assert saved["total"]["calls"] == 3
+
+
+def test_a_changed_request_stops_the_run_and_is_explained(
+    shell: Shell, server: ModelServer
+) -> None:
+    command = [sys.executable, "agent.py", "2"]
+    failing = "import runpy, sys; sys.argv = ['agent.py', '2']; runpy.run_path('agent.py'); 1 / 0"
+    assert shell.exec(command=[sys.executable, "-c", failing]).returncode == 1
+    assert server.count == 2
+    done = shell.exec(command=command, SAID="hi at 2026-11-18 20:00:01")
+    assert done.returncode == 8 and server.count == 2
+    assert 'recorded  "hello"' in done.stderr and "body.messages[0]" in done.stderr
+    live = shell.exec("--on-divergence", "live", command=command, SAID="hi")
+    assert live.returncode == 0 and server.count == 4
+
+
+def test_children_of_the_program_join_its_run(shell: Shell, server: ModelServer) -> None:
+    (shell.folder / "parent.py").write_text(
+        """\
+import multiprocessing, os, subprocess, sys
+
+def ask(text):
+    import httpx
+    body = {"model": "m", "messages": [text]}
+    return httpx.post(os.environ["MODEL"] + "/v1/chat/completions", json=body).status_code
+
+if __name__ == "__main__":
+    assert ask("parent") == 200
+    subprocess.run([sys.executable, "-c", "import parent; parent.ask('child')"], check=True)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(ask, ["spawned"])
+    print(os.environ.get("PYTHONPATH") is not None, "sitecustomize" in sys.modules)
+    if "die" in sys.argv:
+        sys.exit(3)
+"""
+    )
+    first = shell.exec(command=[sys.executable, "parent.py", "die"])
+    assert (first.returncode, server.count) == (3, 3), first.stderr
+    again = shell.exec(command=[sys.executable, "-m", "parent"])
+    assert (again.returncode, server.count) == (0, 3), again.stderr
+
+
+def test_what_cannot_be_recorded_is_said(shell: Shell, server: ModelServer) -> None:
+    done = shell.exec(command=[sys.executable, "-I", "-c", "print(1)"])
+    assert done.returncode == 0 and "nothing was recorded" in done.stderr
+    missing = shell.run("exec", "--run", "other", "--", "no-such-command")
+    assert missing.returncode == 4 and "no-such-command" in missing.stderr
+
+
+def test_frozen_sources_are_the_same_in_every_start(shell: Shell, server: ModelServer) -> None:
+    (shell.folder / "chance.py").write_text(
+        """\
+import datetime, os, random, sys, time, uuid
+import httpx
+
+told = [str(datetime.datetime.now()), str(datetime.date.today()), time.time()]
+told += [random.random(), str(uuid.uuid4()), str({"a", "b", "c", "d"})]
+assert isinstance(datetime.datetime.now(), datetime.datetime)
+assert isinstance(datetime.date(2026, 1, 1), datetime.date)
+body = {"model": "m", "messages": told}
+httpx.post(os.environ["MODEL"] + "/v1/chat/completions", json=body)
+sys.exit(int(sys.argv[1]))
+"""
+    )
+    for code in (1, 0):
+        options = ("--freeze", "time,random", "--freeze", "uuid")
+        done = shell.exec(*options, command=[sys.executable, "chance.py", str(code)])
+        assert (done.returncode, server.count) == (code, 1), done.stderr
+
+
+def test_a_replay_from_a_call_continues_live_in_a_fork(shell: Shell, server: ModelServer) -> None:
+    assert shell.exec().returncode == 0
+    options = ("--from", "4", "--set", "model=other", "--as", "fork")
+    command = ("--", sys.executable, "agent.py", str(CALLS))
+    done = shell.run("replay", "mine", *options, *command)
+    assert done.returncode == 0, done.stderr
+    assert [body["model"] for body in server.requests] == ["m"] * CALLS + ["other"] * 3
+    offline = shell.run("replay", "fork", *command)
+    assert offline.returncode == 8 and 'recorded  "other"' in offline.stderr
+    with surehold.CheckpointManager(shell.storage) as manager:
+        assert manager.reader.run("fork") is not None
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_a_node_program_is_recorded_by_the_proxy(shell: Shell, server: ModelServer) -> None:
+    (shell.folder / "agent.mjs").write_text(NODE)
+    command = ["node", "agent.mjs", "4"]
+    url = f"{server.url}/v1"
+    for number, phase in ((1, "asked"), (3, "midway"), (5, "asked")):
+        shell.kill_at(number, phase)
+    done = shell.exec("--restart", "9", "--backoff", "0", command=command, OPENAI_BASE_URL=url)
+    assert done.returncode == 0, done.stderr
+    assert server.count <= 4 + 3
+    replayed = shell.run("replay", "mine", "--", *command, OPENAI_BASE_URL="http://127.0.0.1:9/v1")
+    assert (replayed.returncode, replayed.stdout) == (0, done.stdout), replayed.stderr
+    assert server.count <= 4 + 3
