@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
@@ -78,8 +79,34 @@ class GrantedLease:
 
 
 _granted: ContextVar[GrantedLease | None] = ContextVar("surehold_granted", default=None)
-_in_use: set[tuple[str, int]] = set()
-"""Run and epoch of the leases that this process holds, in whichever storage."""
+
+
+class _InUse:
+    """The leases that this process holds, in whichever storage, by run and epoch.
+
+    Two storages may have a run of the same id and epoch, so each pair is counted.
+    """
+
+    def __init__(self) -> None:
+        self._held: Counter[tuple[str, int]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, lease: Lease) -> None:
+        with self._lock:
+            self._held[lease.run_id, lease.epoch] += 1
+
+    def remove(self, lease: Lease) -> None:
+        key = lease.run_id, lease.epoch
+        with self._lock:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+
+    def __contains__(self, lease: Lease) -> bool:
+        return (lease.run_id, lease.epoch) in self._held
+
+
+_in_use = _InUse()
 
 
 class RunLease:
@@ -168,7 +195,7 @@ class RunLease:
     def _release_late(self, storage: Leasing) -> bool:
         """Release a lease that this process could not release while the storage was away."""
         lease = storage.lease_of(self._run_id)
-        if lease is None or (lease.run_id, lease.epoch) in _in_use or not is_left(lease):
+        if lease is None or lease in _in_use or not is_left(lease):
             return False
         storage.release_lease(lease)
         return True
@@ -214,12 +241,12 @@ class RunLease:
             lease = storage.lease_of(self._run_id)
             if lease is None or lease.owner != this_process():
                 return
-            if (lease.run_id, lease.epoch) not in _in_use:
+            if lease not in _in_use:
                 abandon(lease)
 
     def _use(self, lease: Lease) -> None:
         self._lease, self.epoch = lease, lease.epoch
-        _in_use.add((lease.run_id, lease.epoch))
+        _in_use.add(lease)
         self._journal.invalidate(self._run_id)
         self._journal.reader.held[self._run_id] = lease.epoch
 
@@ -252,7 +279,7 @@ class RunLease:
     def _forget(self) -> None:
         lease, self._lease = self._lease, None
         if lease is not None:
-            _in_use.discard((lease.run_id, lease.epoch))
+            _in_use.remove(lease)
             held = self._journal.reader.held
             if held.get(self._run_id) == lease.epoch:
                 del held[self._run_id]

@@ -43,3 +43,15 @@ def test_a_run_that_is_open_in_this_process_stays_so() -> None:
     storage.down = False
     with surehold.run("r", storage=storage), pytest.raises(LeaseHeldError, match="already"):
         surehold.run("r", storage=storage).__enter__()
+
+
+def test_a_run_of_the_same_id_in_another_storage_stays_open() -> None:
+    away, used = Server(), Server()
+    with surehold.run("r", storage=used) as run:
+        run.checkpoint(done=1)
+        away.down = True
+        with surehold.run("r", storage=away) as other:
+            other.checkpoint(done=1)
+        with pytest.raises(LeaseHeldError, match="already"):
+            surehold.run("r", storage=used).__enter__()
+        run.checkpoint(done=2)
