@@ -127,7 +127,7 @@ def set_queue(queue: str, settings: QueueSettings, *, storage: Target = None) ->
 def requeue(run_id: str, *, by: str = "", storage: Target = None) -> None:
     """Queue a dead letter, or a cancelled or waiting run, to be continued at once.
 
-    *by* is recorded as the person who did it.
+    The journal names *by* as the person who asked.
     """
     with _opened(storage) as (manager, kept):
         entry = kept.entry_of(run_id)
@@ -152,7 +152,7 @@ def cancel(
     called on the way out is executed and recorded, for *cleanup* seconds at most (60), and the run
     ends ``cancelled``. A run that waits without a process gets it when it is resumed, which a
     worker does at once. A graph or an agent stops after its node as ``interrupted``, in a worker
-    only, and `requeue` has it continued. A run that is over stays as it is.
+    only, and `requeue` has it continued. An ended run does not change.
     """
     with opened(storage) as manager:
         cancel_run(manager, run_id, by, cleanup)

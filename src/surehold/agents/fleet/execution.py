@@ -97,7 +97,7 @@ class FleetExecution(msgspec.Struct, frozen=True):
     ) -> Ended:
         """Begin with *state*, or continue with *answers*, until the run ends or waits.
 
-        *looked* is the run as it was just found, if it was.
+        *looked* is the status of the run, if it was just read.
 
         Raises the failure of a run that no further attempt helps.
         """

@@ -52,7 +52,7 @@ class Captured(msgspec.Struct, frozen=True):
 
     @property
     def filled(self) -> frozenset[str]:
-        """Names of the providers that had a value which is not empty."""
+        """Names of the providers whose value is not empty."""
         return frozenset(name for name, text in self.texts.items() if text not in _EMPTY_TEXTS)
 
     def value(self, name: str) -> Any:

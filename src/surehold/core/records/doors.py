@@ -1,4 +1,4 @@
-"""The door of a run: the kind of code that executes it, as its headers keep it."""
+"""The door of a run: the kind of code that executes the run, kept in its headers."""
 
 from __future__ import annotations
 

@@ -390,7 +390,7 @@ def can_change(value: Any) -> bool:
 
 
 def copied(value: Any) -> Any:
-    """*value* as it is loaded after it was saved: a copy, if it can change."""
+    """The value that a load returns for a saved *value*: a copy of a mutable one."""
     return decode(encode(value)) if can_change(value) else value
 
 

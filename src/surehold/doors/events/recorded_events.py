@@ -114,8 +114,8 @@ class RunEvents:
 def _told(reader: Reader, records: Iterable[Record]) -> Iterator[Event]:
     """The events of *records*: what a run waits for is told before the run waits.
 
-    A client may be cut off between two events of one commit. Only the last of them has a `seq`
-    after which nothing of it is left; the others have one after which all of it is given again.
+    A client may be cut off between two events of one commit. Whoever continues after the `seq` of
+    the last event gets the next commit; after an earlier event, the whole commit again.
     """
     commit: list[Event] = []
     for record in records:

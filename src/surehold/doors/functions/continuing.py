@@ -20,8 +20,8 @@ def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
     """Begin this run anew, with these arguments and no recorded calls.
 
     For workflows without an end: what was recorded before is forgotten, so that the size of the
-    run and the time of a resume do not grow. Messages that were not taken are kept, and so are
-    published values. Recorded calls of ``finally`` blocks on the way out belong to what is
+    run and the time of a resume do not grow. Messages not yet taken and
+    published values are kept. Recorded calls of ``finally`` blocks on the way out belong to what is
     forgotten. In the workflow itself only, not in a step, a child or a branch of a `gather`.
     """
     context = call_context()

@@ -158,7 +158,7 @@ class Run:
         """The values that are saved: those last saved, until the code changes them.
 
         A resume executes the code outside of completed items again, up to the place where the
-        state was saved. There the state is what it was when it was saved.
+        state was saved. There the state has its saved values again.
         """
         self._touched = True
         return self._state
@@ -237,8 +237,7 @@ class Run:
 
         An item is completed when the loop asks for the next one: that ends a step, and saves the
         state with the progress if that is due. Give the same items in the same order every time,
-        new ones at the end; other ones are a `ShapeError`. So are new ones in a completed run,
-        which has none left. An item that was left, by ``break`` say, is executed again by a
+        new ones at the end; other ones are a `ShapeError`, and so are new ones in a completed run. An item that was left, by ``break`` say, is executed again by a
         resume. Use it with ``for`` or ``async for``; async iterables need the latter. A set is
         refused.
         """

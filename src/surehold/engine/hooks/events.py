@@ -173,7 +173,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(
     outcome: CallOutcome | None, event: HookEvent, timeout: float, state: object = None
 ) -> Verdict:
-    """Judge a handler's answer; *outcome* is None for a handler that was not called."""
+    """Judge a handler's answer; without an *outcome* the handler was not called."""
     if outcome is None:
         return _failed("stuck", f"not called, as it gave no answer {MOST_SILENT_CALLS} times")
     if outcome.abandoned:

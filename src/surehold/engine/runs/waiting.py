@@ -421,5 +421,5 @@ def _held(reader: Reader, run_id: str) -> bool:
 
 
 def no_run(run_id: str) -> NotFoundError:
-    """The error of a run that is not there."""
+    """The error for an unknown run id."""
     return NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)

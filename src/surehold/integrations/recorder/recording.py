@@ -319,7 +319,7 @@ class Recording(Tape):
             return len(self._calls)
 
     def left(self) -> list[RecordedCall]:
-        """Recorded calls that no request of this start has claimed."""
+        """Recorded calls without a request in this start."""
         with self._lock:
             return sorted(self._left.values(), key=lambda call: call.number)
 

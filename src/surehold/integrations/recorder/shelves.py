@@ -175,7 +175,7 @@ class StoredCalls:
 
     @classmethod
     def of(cls, run_id: str, storage: Where) -> StoredCalls:
-        """Those of a run; a `NotFoundError` if there is none, or it is not recorded."""
+        """The calls of a run; a `NotFoundError` without such a run, or for one not recorded."""
         manager = manager_for(storage)
         try:
             tail = manager.reader.tail_of(run_id)

@@ -21,7 +21,7 @@ _DEEPEST = 20
 def facets_of(header: Header) -> Iterator[Facet]:
     """The facets of a record; scope and run are left to the medium.
 
-    A note is not found by its name, which is that of its run.
+    A note has no facet for its name, since its run's checkpoints have one.
     """
     name = header.name if header.frame != "note" else ""
     yield from common_facets(name, header.kind, header.status)

@@ -24,8 +24,8 @@ _LONG = 1 << 62
 class Called:
     """A function, and the arguments of its call.
 
-    Each attempt gets its own copies of the arguments that can change. An argument that cannot be
-    stored is passed as it is.
+    Each attempt gets its own copies of the arguments that can change. The function gets
+    the original of an argument that cannot be stored.
     """
 
     __slots__ = ("_copies", "_texts", "args", "fn", "kwargs")

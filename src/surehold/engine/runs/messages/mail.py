@@ -41,7 +41,7 @@ class Mail:
                     insort(kept, entry, key=lambda one: one[0])
 
     def set_taken(self, box: Mailbox) -> None:
-        """Drop what was taken, as the journal has it."""
+        """Drop the messages that the journal records as taken."""
         with self._lock:
             self.taken = dict(box.taken)
             for topic, kept in self._kept.items():
