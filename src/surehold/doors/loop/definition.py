@@ -237,9 +237,9 @@ class Run:
 
         An item is completed when the loop asks for the next one: that ends a step, and saves the
         state with the progress if that is due. Give the same items in the same order every time,
-        new ones at the end; other ones are a `ShapeError`, and so are new ones in a completed run. An item that was left, by ``break`` say, is executed again by a
-        resume. Use it with ``for`` or ``async for``; async iterables need the latter. A set is
-        refused.
+        new ones at the end; other ones are a `ShapeError`, and so are new ones in a completed run.
+        An item that was left, by ``break`` say, is executed again by a resume. Use it with ``for``
+        or ``async for``; async iterables need the latter. A set is refused.
         """
         if isinstance(items, set | frozenset):
             raise UsageError(
