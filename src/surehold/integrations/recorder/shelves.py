@@ -175,7 +175,7 @@ class StoredCalls:
 
     @classmethod
     def of(cls, run_id: str, storage: Where) -> StoredCalls:
-        """The calls of a run; a `NotFoundError` without such a run, or for one not recorded."""
+        """The recorded calls of a run; a `NotFoundError` without run or recording."""
         manager = manager_for(storage)
         try:
             tail = manager.reader.tail_of(run_id)
