@@ -133,8 +133,8 @@ PROOFS: dict[str, Proof] = {
         control=False,
     ),
     "patterns": Proof(
-        "the programs of docs/patterns, killed at every record that they write, end alike",
-        ("tests/patterns/test_patterns.py",),
+        "programs of patterns and ports, killed at every record that they write, end alike",
+        ("tests/patterns/test_patterns.py", "tests/patterns/test_ports.py"),
         control=False,
     ),
     "machine": Proof(
