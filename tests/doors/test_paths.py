@@ -166,21 +166,10 @@ DOORS = {
 }
 """The doors, each with the storage calls that a resume may make before it saves, lease included."""
 
-LONGER: set[Execute] = {resilient}
-"""Doors whose resume makes more calls."""
-LOOKS_BESIDE_SAVES: set[Execute] = {resilient}
-"""Doors that look at the storage again after they have saved."""
+every_door = pytest.mark.parametrize("execute", DOORS, ids=lambda door: door.__name__)
 
 
-def doors(failing: set[Execute]) -> list[Any]:
-    fails = pytest.mark.xfail(strict=True, raises=AssertionError, reason="not short yet")
-    return [
-        pytest.param(door, marks=[fails] if door in failing else [], id=door.__name__)
-        for door in DOORS
-    ]
-
-
-@pytest.mark.parametrize("execute", doors(LONGER))
+@every_door
 def test_a_resume_is_few_storage_calls_wherever_the_run_was_killed(execute: Execute) -> None:
     whole = Counting()
     execute(whole)
@@ -193,7 +182,7 @@ def test_a_resume_is_few_storage_calls_wherever_the_run_was_killed(execute: Exec
     assert len(longest) <= DOORS[execute], longest
 
 
-@pytest.mark.parametrize("execute", doors(LOOKS_BESIDE_SAVES))
+@every_door
 def test_a_save_is_one_storage_call(execute: Execute) -> None:
     whole = Counting()
     execute(whole)

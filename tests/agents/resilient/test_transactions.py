@@ -75,7 +75,6 @@ def test_an_unknown_transaction_is_not_found(log: TransactionLog) -> None:
     [
         (lambda log: log.start(""), UsageError),
         (lambda log: log.start("deploy", what=object()), EncodeError),
-        (lambda log: log.ending(log.start("deploy"), "started"), UsageError),
     ],
 )
 def test_what_cannot_be_logged_is_refused(

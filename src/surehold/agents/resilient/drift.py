@@ -16,8 +16,8 @@ from surehold.core.policy import DriftMonitor, DriftReport, Finding, Observation
 from surehold.core.records import Header
 from surehold.core.values import decode
 from surehold.engine.journal import Note, Reader
-from surehold.engine.managers import CheckpointManager
-from surehold.errors import DataError, UsageError
+from surehold.engine.runs import OpenRun
+from surehold.errors import DataError, NotFoundError, UsageError
 from surehold.storage.base import RecordQuery
 
 logger = logging.getLogger("surehold.checkpoint")
@@ -117,19 +117,23 @@ class AgentHistory:
         self._unsaved.clear()
         self._restarted = False
 
-    def load(self, reader: Reader, run_id: str) -> None:
-        """Load the observations of earlier starts, back to the last restore."""
+    def load(self, reader: Reader, run_id: str, newest: Header | None) -> None:
+        """Load the observations of earlier starts, back to the last restore.
+
+        *newest* is the newest checkpoint, if it is known.
+        """
         storage = reader.storage
-        for header in storage.headers(RecordQuery(run_id=run_id, limit=1)):
+        one = RecordQuery(run_id=run_id, scope="", limit=1)
+        for header in storage.headers(one) if newest is None else (newest,):
             self.step = header.step
         limit = self.monitor.window
         query = RecordQuery(run_id=run_id, kind=_KIND, notes=True, limit=limit)
-        newest: list[Header] = []
+        notes: list[Header] = []
         for header in storage.headers(query):
-            newest.append(header)
+            notes.append(header)
             if header.metadata.get("restarted"):
                 break
-        for header in reversed(newest):
+        for header in reversed(notes):
             for record in reader.records(run_id, header.seq, header.seq):
                 body = msgspec.json.decode(reader.sealer.open(record))
                 for observation in msgspec.convert(body["observations"], list[Observation]):
@@ -142,14 +146,14 @@ class AgentDrift:
 
     def __init__(
         self,
-        manager: CheckpointManager,
-        run_id: str,
+        held: OpenRun,
         monitor: DriftMonitor,
         monotonic: Callable[[], float],
         verify_every: float,
     ) -> None:
-        self._manager = manager
-        self._run_id = run_id
+        self._held = held
+        self._manager = held.manager
+        self._run_id = held.run_id
         self._monotonic = monotonic
         self._verify_every = verify_every
         self._verified: tuple[float, str] | None = None
@@ -234,7 +238,7 @@ class AgentDrift:
             return
         self._is_loaded = True
         try:
-            self.history.load(self._manager.reader, self._run_id)
+            self.history.load(self._manager.reader, self._run_id, self._held.newest)
         except DataError as error:
             # The next verification reports the damage; this call must not fail on it.
             logger.warning("agent %s: its history cannot be read: %s", self._run_id, error)
@@ -248,9 +252,9 @@ class AgentDrift:
 
     def _verify(self) -> str:
         try:
-            if self._manager.reader.run(self._run_id) is None:
-                return ""
             return "; ".join(self._manager.verify(self._run_id)[0].problems)
+        except NotFoundError:  # nothing is saved yet
+            return ""
         except DataError as error:
             return error.message
 

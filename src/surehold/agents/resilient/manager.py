@@ -29,8 +29,14 @@ from surehold.agents.resilient.restore import (
     find_by_id,
     find_in_file,
     is_path,
+    target_of,
 )
-from surehold.agents.resilient.transactions import Transaction, TransactionLog, TransactionStatus
+from surehold.agents.resilient.transactions import (
+    Begun,
+    Transaction,
+    TransactionLog,
+    TransactionStatus,
+)
 from surehold.core.policy import (
     Detector,
     DriftMonitor,
@@ -41,7 +47,7 @@ from surehold.core.policy import (
     check_policy,
     default_detectors,
 )
-from surehold.core.records import Header, check_run_id, new_id
+from surehold.core.records import Header, check_run_id
 from surehold.core.state import Lineage, Place, State, read_metadata, read_tags
 from surehold.core.values import encode
 from surehold.engine.commit import OnSaveFailure, mark_note
@@ -141,10 +147,10 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._clock = clock
         self._keys = (encryption_key, old_keys)
         self._log = TransactionLog(self, self.agent_id)
-        self._drift = AgentDrift(self, self.agent_id, monitor, monotonic, verify_every)
         self._held = OpenRun(
             self.agent_id, None, self, between_saves=True, now=lambda: clock().timestamp()
         )
+        self._drift = AgentDrift(self._held, monitor, monotonic, verify_every)
         self._lock = threading.RLock()
         self._begin_empty()
         self._providers = Providers(self._own_providers())
@@ -279,11 +285,9 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         captured: Captured,
         kind: str,
         *,
-        checkpoint_id: str | None = None,
         tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        notes: tuple[Note, ...] = (),
-        pinned: bool = False,
+        notes_for: Callable[[Header], Sequence[Note]] | None = None,
     ) -> str:
         facts = dict(metadata or {})
         marks = list(read_tags(tags))
@@ -314,13 +318,9 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         )
         state = State.restore(captured.texts, place, self._clock(), None)
         observed = self._drift.history.note()
-        beside = notes if observed is None else (*notes, observed)
-
-        draft = msgspec.structs.replace(
-            draft_of(state), lineage=self._held.lineage, id=checkpoint_id
-        )
-        pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
-        saved = self._held.save(draft, notes=beside, notes_for=pins, state=state, force=True)
+        notes = () if observed is None else (observed,)
+        draft = msgspec.structs.replace(draft_of(state), lineage=self._held.lineage)
+        saved = self._held.save(draft, notes=notes, notes_for=notes_for, state=state, force=True)
         if saved:
             self._drift.history.stored()
             self._is_first = False
@@ -391,9 +391,20 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             if is_path(id_or_path):
                 found = find_in_file(self._manager_on, self.agent_id, id_or_path)
             else:
-                found = find_by_id(self, self.agent_id, str(id_or_path))
+                self._held.check()
+                checkpoint_id = str(id_or_path)
+                taken = self._as_taken(checkpoint_id)
+                found = taken or find_by_id(self, self.agent_id, checkpoint_id)
                 self._warn_of_unfinished(found.header)
             return self._restore(found, partial=partial)
+
+    def _as_taken(self, checkpoint_id: str) -> RestoreTarget | None:
+        """The checkpoint that was read when the run was taken, while it is the newest."""
+        held = self._held
+        loaded, held.loaded = held.loaded, None
+        if loaded is None or loaded.header is not held.newest or loaded.header.id != checkpoint_id:
+            return None
+        return target_of(loaded, self.agent_id)
 
     def undo_restore(self) -> Restored:
         """Return to the state before the last restore; called again, undo that."""
@@ -422,32 +433,32 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         values = found.state.to_dict()
         self._providers.check(values, target, partial=partial)
         before = self._providers.capture_any()
-        safety_id = new_id(time.time_ns(), os.urandom(8))
-        transaction, start = self._log.begun("restore", checkpoint_id=target, safety_id=safety_id)
+        begun = Begun("restore")
         try:
-            saved = self._save(
+            safety_id = self._save(
                 before,
                 "recovery",
-                checkpoint_id=safety_id,
                 metadata={"before_restoring": target},
-                notes=(start,),
+                notes_for=lambda header: (
+                    begun.note({"checkpoint_id": target, "safety_id": header.id}),
+                ),
             )
         except StorageFullError as error:
             return self._restore_unsaved(found, values, before, error)
-        if not saved:
+        if not safety_id:
             raise StorageError("the present state could not be saved, so nothing was restored")
-        self._own_transactions.add(transaction)
+        self._own_transactions.add(begun.id)
         try:
             self._providers.restore(values, before)
-            self._continue_from(found, values, before, transaction)
+            self._continue_from(found, values, before, begun)
         except BaseException as error:
-            self._log_end(transaction, "rollback", error)
+            self._log_end(begun, "rollback", error)
             raise
         return Restored(
             checkpoint_id=target,
             safety_id=safety_id,
             providers=tuple(values),
-            transaction_id=transaction,
+            transaction_id=begun.id,
         )
 
     def _restore_unsaved(
@@ -472,12 +483,12 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         )
 
     def _continue_from(
-        self, found: RestoreTarget, values: Mapping[str, Any], before: Captured, transaction: str
+        self, found: RestoreTarget, values: Mapping[str, Any], before: Captured, begun: Begun
     ) -> None:
         """Save the restored state as the newest checkpoint."""
         lineage = self._held.lineage
         if found.loaded is not None:
-            self.face.journal.resume_from(found.loaded, None)
+            self.face.journal.branch_at(found.loaded)
             self._held.lineage = Lineage(found.header.id)
         # A partial checkpoint leaves the providers that it lacks as they are.
         texts = before.texts | {name: encode(value) for name, value in values.items()}
@@ -489,7 +500,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                 captured,
                 "recovery",
                 metadata={"restored_from": found.header.id},
-                notes=(self._log.ending(transaction, "success"),),
+                notes_for=lambda _: (begun.note(status="success"),),
             )
             if not saved:
                 raise StorageError("the restored state could not be saved")
@@ -526,34 +537,34 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                     hint="fix the provider",
                     missing=captured.missing,
                 )
-            checkpoint_id = new_id(time.time_ns(), os.urandom(8))
-            transaction, start = self._log.begun(name, **details, checkpoint_id=checkpoint_id)
-            self._own_transactions.add(transaction)
-            saved = self._save(
+            begun = Begun(name)
+            self._own_transactions.add(begun.id)
+            checkpoint_id = self._save(
                 captured,
                 "pre_operation",
-                checkpoint_id=checkpoint_id,
                 metadata={"operation": name},
-                notes=(start,),
-                pinned=True,  # whatever retention says of what is saved meanwhile
+                notes_for=lambda header: (
+                    begun.note({**details, "checkpoint_id": header.id}),
+                    mark_note(header, "pin"),  # whatever retention says of what is saved meanwhile
+                ),
             )
-        if not saved:
+        if not checkpoint_id:
             raise StorageError(f"operation {name!r} is not started: it could not be saved")
         try:
-            yield AgentOperation(name=name, transaction_id=transaction, checkpoint_id=checkpoint_id)
+            yield AgentOperation(name=name, transaction_id=begun.id, checkpoint_id=checkpoint_id)
         except BaseException as error:
-            self._roll_back(checkpoint_id, transaction, error)
+            self._roll_back(checkpoint_id, begun, error)
             raise
-        self._succeed(name, transaction, checkpoint_id)
+        self._succeed(begun, checkpoint_id)
 
-    def _roll_back(self, checkpoint_id: str, transaction: str, error: BaseException) -> None:
+    def _roll_back(self, checkpoint_id: str, begun: Begun, error: BaseException) -> None:
         try:
             self.restore_checkpoint(checkpoint_id)
         except SureholdError as failure:
             error.add_note(f"surehold: the agent was not restored: {failure}")
-            self._log_end(transaction, "failure", error)
+            self._log_end(begun, "failure", error)
         else:
-            self._log_end(transaction, "rollback", error, self._unpinned([checkpoint_id]))
+            self._log_end(begun, "rollback", error, self._unpinned([checkpoint_id]))
 
     def _unpinned(self, checkpoint_ids: Iterable[str]) -> list[Note]:
         """The notes that end the pins of operations."""
@@ -562,31 +573,30 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         ours = (one for one in found if one.run_id == self.agent_id and one.seq in pinned)
         return [mark_note(one, "pin", content={"on": False}) for one in ours]
 
-    def _succeed(self, name: str, transaction: str, checkpoint_id: str) -> None:
+    def _succeed(self, begun: Begun, checkpoint_id: str) -> None:
         released = self.retention.marks(self.agent_id).released
         query = RecordQuery(
-            run_id=self.agent_id, kind="pre_operation", metadata={"operation": name}
+            run_id=self.agent_id, kind="pre_operation", metadata={"operation": begun.operation}
         )
-        others = {_before(one) for one in self._log.list(status="started") if one.id != transaction}
+        others = {_before(one) for one in self._log.list(status="started") if one.id != begun.id}
         done: list[Header] = [
             header
             for header in self.storage.headers(query)
             if header.seq not in released and header.id not in others
         ]
-        ended = self._log.ending(transaction, "success")
-        notes = [ended, *(mark_note(header, "release") for header in done)]
+        notes = [begun.note(status="success"), *(mark_note(header, "release") for header in done)]
         self.append_notes(self.agent_id, [*notes, *self._unpinned([checkpoint_id])])
 
     def _log_end(
         self,
-        transaction: str,
+        begun: Begun,
         status: TransactionStatus,
         error: BaseException,
         notes: Sequence[Note] = (),
     ) -> None:
         """Log the end of a failed transaction; add a note to *error* if that fails too."""
         try:
-            note = self._log.ending(transaction, status, error)
+            note = begun.note(status=status, error=error)
             self.append_notes(self.agent_id, [note, *notes])
         except SureholdError as failure:
             error.add_note(f"surehold: this is not in the transaction log: {failure}")

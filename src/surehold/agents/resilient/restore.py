@@ -71,8 +71,12 @@ def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) ->
         for other in reader.storage.find(checkpoint_id):
             raise _of_another(other, agent_id) from None
         raise
-    loaded = reader.load_visible(header)
-    return RestoreTarget(header, _state(header, loaded, agent_id), loaded)
+    return target_of(reader.load_visible(header), agent_id)
+
+
+def target_of(loaded: Loaded, agent_id: str) -> RestoreTarget:
+    """Make a loaded checkpoint the base of a restore; refuse another agent's."""
+    return RestoreTarget(loaded.header, _state(loaded.header, loaded, agent_id), loaded)
 
 
 def find_in_file(

@@ -34,7 +34,6 @@ from surehold.storage.base import RecordQuery
 TransactionStatus = Literal["started", "success", "failure", "rollback"]
 
 _KIND = "transaction"
-_ENDS = ("success", "failure", "rollback")
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +55,36 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         return self.status != "started"
 
 
+class Begun:
+    """A transaction on its way into the log: makes the notes of its start and its end."""
+
+    def __init__(self, operation: str, transaction_id: str = "") -> None:
+        if not operation:
+            raise UsageError("an operation needs a name")
+        self.operation = operation
+        self.id = transaction_id or new_id(time.time_ns(), os.urandom(8))
+
+    def note(
+        self,
+        details: dict[str, Any] | None = None,
+        status: TransactionStatus = "started",
+        error: BaseException | None = None,
+    ) -> Note:
+        """The note of its start or end, to append together with something else."""
+        content: dict[str, Any] = {"details": details} if details else {}
+        if error is not None:
+            content["error"] = failure_text(describe(error))
+        try:
+            msgspec.json.encode(content)
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise EncodeError(
+                f"the details of {self.operation!r} cannot be stored: {problem}",
+                hint="use strings, numbers, booleans, None, and lists and dicts of them",
+            ) from problem
+        facts = {"transaction": self.id, "operation": self.operation, "status": status}
+        return Note(kind=_KIND, content=content, metadata=facts)
+
+
 class TransactionLog:
     """The transactions of one run.
 
@@ -68,9 +97,9 @@ class TransactionLog:
 
     def start(self, operation: str, /, **details: Any) -> str:
         """Log the start of an operation and return the transaction's id."""
-        transaction_id, note = self.begun(operation, **details)
-        self._manager.append_notes(self._run_id, [note])
-        return transaction_id
+        begun = Begun(operation)
+        self._manager.append_notes(self._run_id, [begun.note(details)])
+        return begun.id
 
     def success(self, transaction_id: str, /, **details: Any) -> None:
         """Log its success."""
@@ -83,31 +112,6 @@ class TransactionLog:
     def rollback(self, transaction_id: str, error: BaseException | None = None) -> None:
         """Log the failure of an operation whose changes were undone."""
         self._end(transaction_id, "rollback", {}, error)
-
-    def begun(self, operation: str, /, **details: Any) -> tuple[str, Note]:
-        """Return id and note of a start, to append together with something else."""
-        if not operation:
-            raise UsageError("an operation needs a name")
-        transaction_id = new_id(time.time_ns(), os.urandom(8))
-        return transaction_id, _note(transaction_id, operation, "started", details)
-
-    def ending(
-        self,
-        transaction_id: str,
-        status: TransactionStatus,
-        error: BaseException | None = None,
-        **details: Any,
-    ) -> Note:
-        """Return the note of an end, to append together with something else."""
-        if status not in _ENDS:
-            raise UsageError(f"status is {status!r}", hint=f"one of {', '.join(_ENDS)}")
-        known = self.get(transaction_id)
-        if known.ended:
-            raise UsageError(
-                f"transaction {transaction_id} ended in {known.status} already",
-                hint="start another one",
-            )
-        return _note(transaction_id, known.operation, status, details, error)
 
     def list(
         self, *, status: TransactionStatus | None = None, limit: int | None = None
@@ -150,7 +154,13 @@ class TransactionLog:
         details: dict[str, Any],
         error: BaseException | None = None,
     ) -> None:
-        note = self.ending(transaction_id, status, error, **details)
+        known = self.get(transaction_id)
+        if known.ended:
+            raise UsageError(
+                f"transaction {transaction_id} ended in {known.status} already",
+                hint="start another one",
+            )
+        note = Begun(known.operation, known.id).note(details, status, error)
         self._manager.append_notes(self._run_id, [note])
 
     def _headers(self, metadata: dict[str, Any] | None) -> Sequence[Header]:
@@ -179,24 +189,3 @@ class TransactionLog:
             run_id=self._run_id,
             seq=header.seq,
         )
-
-
-def _note(
-    transaction_id: str,
-    operation: str,
-    status: TransactionStatus,
-    details: dict[str, Any],
-    error: BaseException | None = None,
-) -> Note:
-    content: dict[str, Any] = {"details": details} if details else {}
-    if error is not None:
-        content["error"] = failure_text(describe(error))
-    try:
-        msgspec.json.encode(content)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise EncodeError(
-            f"the details of {operation!r} cannot be stored: {problem}",
-            hint="use strings, numbers, booleans, None, and lists and dicts of them",
-        ) from problem
-    facts = {"transaction": transaction_id, "operation": operation, "status": status}
-    return Note(kind=_KIND, content=content, metadata=facts)

@@ -651,6 +651,13 @@ class Journal:
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
             self._known[run.run_id, loaded.header.scope] = loaded.header.id
 
+    def branch_at(self, loaded: Loaded) -> None:
+        """Let the next save in a held run branch from that checkpoint."""
+        with self.lock:
+            header = loaded.header
+            self._cursor(header.run_id).bases[header.scope] = delta_base_of(loaded, None)
+            self._known[header.run_id, header.scope] = header.id
+
     def branch_from(self, tail: Tail, branch: Any) -> None:
         """Let a scope branch from its newest checkpoint, if nothing is known of the run.
 

@@ -103,6 +103,8 @@ class RetentionManager:
             for run_id, seqs in outcome.hidden.items():
                 self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
             marks = self._marks.get(header.run_id)
+            if marks is None and outcome.written[0].seq == 1:
+                self._marks[header.run_id] = marks = Marks()
             if marks is not None and marks.seq + 1 == outcome.written[0].seq:
                 for one in outcome.written:
                     if one.frame == "note" and one.kind in MARKING:
@@ -167,9 +169,13 @@ class RetentionManager:
                 if run is not None and run.checkpoints != len(group.visible):
                     group = None
         if group is None:
-            listed = list(self._storage.headers(_query(key)))
-            group = _Group(listed, now, time.monotonic() - now)
+            page = self._storage.page(_query(key), notes=MARKING if key[0] == "run" else ())
+            group = _Group([*page.headers], now, time.monotonic() - now)
             with self._lock:
+                if key[0] == "run":  # of the time before its append, as those headers are
+                    marks = marks_in(page.notes).get(header.run_id, Marks())
+                    marks.seq = header.seq - 1
+                    remember(self._marks, header.run_id, marks, most=_REMEMBERED)
                 remember(self._groups, key, group, most=_REMEMBERED)
         return group.visible
 
@@ -277,9 +283,12 @@ class RetentionManager:
         makes its append a conflict, and before it is tried again this is asked again.
         """
         known = self._marks.get(run_id)
-        if new is None or known is None or (run_id, known.seq + 1) != (new.run_id, new.seq):
-            return self.marks(run_id)
-        return known
+        if new is not None and run_id == new.run_id:
+            if new.seq == 1:
+                return Marks()
+            if known is not None and known.seq + 1 == new.seq:
+                return known
+        return self.marks(run_id)
 
     def with_tags(self, header: Header) -> Header:
         """The header with the tags that it has now."""

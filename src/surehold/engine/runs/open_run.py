@@ -37,6 +37,7 @@ from surehold.engine.runs.stop import StopRequests
 from surehold.errors import (
     Cancelled,
     ConflictError,
+    CorruptError,
     LeaseHeldError,
     NotFoundError,
     StorageError,
@@ -236,9 +237,18 @@ class OpenRun:
         lease.acquire()
         if is_first:
             with suppress(StorageError):  # the save meets the same medium, and its policy decides
-                found = lease.head_and_newest()
-                if found is not None and found[1] is not None:
-                    self.lineage.checkpoint_id = found[1].id
+                run, newest = lease.head_and_newest() or (None, None)
+                if run is not None and newest is not None:
+                    self.lineage.checkpoint_id = newest.id
+                    self._read_taken(run, newest)
+
+    def _read_taken(self, run: RunInfo, newest: Header) -> None:
+        """Read the checkpoint to continue from, the base of the next save."""
+        with suppress(CorruptError):  # an earlier one may be restored
+            tail = self.manager.reader.read_tail(run, newest, notes=False)
+            if tail is not None:
+                self.newest, self.loaded = tail.loaded.header, tail.loaded
+                self._journal.resume_from(tail.loaded, None, run)
 
     def _write(self, write: Callable[[], Steps[T]]) -> T:
         """Carry out a write that `check` has allowed."""
