@@ -53,6 +53,7 @@ from surehold.doors.functions import race as race
 from surehold.doors.functions import random as random
 from surehold.doors.functions import receive as receive
 from surehold.doors.functions import select as select
+from surehold.doors.functions import set_attributes as set_attributes
 from surehold.doors.functions import sleep as sleep
 from surehold.doors.functions import step as step
 from surehold.doors.functions import uuid4 as uuid4
@@ -102,6 +103,8 @@ from surehold.engine.runs import reject as reject
 from surehold.engine.runs import resolve as resolve
 from surehold.engine.runs import send as send
 from surehold.engine.runs.effects import effect as effect
+from surehold.engine.runs.messages import attributes_of as attributes_of
+from surehold.engine.runs.messages import find_runs as find_runs
 from surehold.engine.transfer import ImportLimits as ImportLimits
 from surehold.errors import Cancelled as Cancelled
 from surehold.errors import SureholdError as SureholdError

@@ -40,6 +40,7 @@ THEIRS = {
     "polling": ("Temporal", "polling/infrequent/", 82),
     "retry": ("Temporal", "hello/hello_activity_retry.py", 74),
     "saga": ("Restate", "sagas/app.py", 90),
+    "search_attributes": ("Temporal", "hello/hello_search_attributes.py", 54),
     "signals": ("Temporal", "hello/hello_signal.py", 77),
     "sleep_for_days": ("Temporal", "sleep_for_days/", 114),
     "updatable_timer": ("Temporal", "updatable_timer/", 178),

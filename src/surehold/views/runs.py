@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from threading import Lock
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from surehold.core.records import read_status
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.retention import RetentionManager
 from surehold.engine.runs import SHOWN_STATUSES, at_its_step, runs_with_status, status_of_run
+from surehold.engine.runs.messages import run_ids_where
 from surehold.errors import SureholdError, UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
@@ -116,7 +117,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     search: str = ""
     where: dict[str, Any] = {}
-    """Metadata that one of its checkpoints has."""
+    """Attributes that it has, or metadata that one of its checkpoints has."""
     before: int | None = None
 
 
@@ -256,7 +257,8 @@ def _stored(
         yield from runs_with_status(storage, query, status)
         return
     headers = storage.headers(RecordQuery(name=query.name, metadata=wanted.where))
-    for run_id in dict.fromkeys(header.run_id for header in headers):
+    of_checkpoints = (header.run_id for header in headers)
+    for run_id in dict.fromkeys(chain(of_checkpoints, run_ids_where(storage, wanted.where))):
         one = msgspec.structs.replace(query, run_id=run_id)
         yield from runs_with_status(storage, one, status)
 

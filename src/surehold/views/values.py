@@ -19,7 +19,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.repair import state_text
 from surehold.engine.runs import status_of_run
 from surehold.engine.runs.effects import failure_in
-from surehold.engine.runs.messages import status_of
+from surehold.engine.runs.messages import attributes_of, status_of
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo
@@ -112,7 +112,7 @@ class Show(Document, kw_only=True, tag="show"):
     run_status: str = ""
     """The status of its run as `surehold runs` shows it, if it is the newest checkpoint."""
     published: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """The values that its run has published, if it is the newest checkpoint."""
+    """The values that its run has published, and its attributes, if it is the newest checkpoint."""
 
 
 def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
@@ -129,7 +129,10 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
         failed_in=failed_node(header, loaded.extras[-1]),
         pinned=header.seq in manager.retention.marks(header.run_id).pinned,
         run_status=status_of_run(manager.storage, run) if run and is_newest else "",
-        published=status_of(header.run_id, storage=manager) if is_newest else {},
+        published=attributes_of(header.run_id, storage=manager)
+        | status_of(header.run_id, storage=manager)
+        if is_newest
+        else {},
     )
 
 

@@ -36,6 +36,7 @@ from surehold.core.records.lease import renewed as renewed
 from surehold.core.records.lease import taken as taken
 from surehold.core.records.notes import NOTE_KINDS as NOTE_KINDS
 from surehold.core.records.notes import Answer as Answer
+from surehold.core.records.notes import Attributes as Attributes
 from surehold.core.records.notes import Effect as Effect
 from surehold.core.records.notes import Item as Item
 from surehold.core.records.notes import Mailbox as Mailbox

@@ -116,6 +116,14 @@ class Published(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All of them, as the codec writes them."""
 
 
+class Attributes(Published, kw_only=True, omit_defaults=True):
+    """The values that a run is found by; they are in the note's header as well."""
+
+    id: str = "attributes"
+    found_by: dict[str, Any] = {}
+    """The values as the header has them: texts, numbers and truth values."""
+
+
 NOTE_KINDS: dict[str, type[Any]] = {
     "effect": Effect,
     "item": Item,
@@ -125,5 +133,6 @@ NOTE_KINDS: dict[str, type[Any]] = {
     "message": Message,
     "mailbox": Mailbox,
     "published": Published,
+    "attributes": Attributes,
 }
 """The types of such notes, by kind."""

@@ -22,6 +22,7 @@ from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import (
+    KEPT,
     OpenRun,
     draft_at,
     open_notes,
@@ -144,7 +145,7 @@ class FunctionRun:
         notes = opened.ledger.notes()
         self._saved = _spent(notes)
         self._order = self._ordered(
-            Recorded(note.content.id for note in notes if note.kind not in ("mailbox", "published"))
+            Recorded(note.content.id for note in notes if note.kind not in KEPT)
         )
         return None
 

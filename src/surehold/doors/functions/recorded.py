@@ -13,10 +13,11 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from surehold.core.records import Effect, Published
+from surehold.core.records import Attributes, Effect, Published
 from surehold.core.values import decode, encode
 from surehold.engine.commit import in_event_loop
 from surehold.engine.runs.effects import to_await
+from surehold.engine.runs.messages import Attribute, header_value
 from surehold.engine.runs.positions import (
     CallContext,
     CallOrder,
@@ -56,31 +57,56 @@ def publish(**values: Any) -> Any:
     """
     if not values:
         raise UsageError("publish() has nothing to show", hint="publish(status='reading')")
+    return _keep("publish", Published, values)
+
+
+def set_attributes(**values: Attribute | None) -> Any:
+    """Set *values* by which the run is found: texts, numbers, truth values or times.
+
+    They are merged, by name, with those set before; None removes one. ``surehold runs --where`` and
+    `find_runs` look for them, in storages of any size. They are written unencrypted, as names and
+    tags are. A replay sets nothing again. Awaited in async code.
+
+    >>> set_attributes(customer="c-7", amount=12.5)
+    """
+    for name, value in values.items():
+        header_value(name, value)
+    return _keep("set_attributes", Attributes, values)
+
+
+def _keep(what: str, kind: type[Published], values: Mapping[str, Any]) -> Any:
+    """Merge *values* with those that the run keeps; once at this position."""
     context = call_context()
     run = context.run if context is not None else None
     if context is None or run is None:
         return asyncio.sleep(0) if in_event_loop() else None
-    entry = _published(context, values)
+    entry = _kept(context, what, kind, values)
     awaited = in_event_loop() if context.awaited is None else context.awaited
     if awaited:
-        return to_await("publish()", _show(context, entry))
+        return to_await(f"{what}()", _show(context, entry))
     if entry is not None:
         run.ledger.write_now(entry, context.spot)
     return None
 
 
-def _published(context: CallContext, values: Mapping[str, Any]) -> Published | None:
+def _kept(
+    context: CallContext, what: str, kind: type[Published], values: Mapping[str, Any]
+) -> Published | None:
     """The note to write, and its place; None if it was written before."""
     context.check()
-    id, known, _ = context.locate("publish", None, "")
+    id, known, _ = context.locate(what, None, "")
     run = context.run
     if known is not None or run is None:
         return None
     context.check_new(id)
-    before = run.ledger.find(Published, "published")
+    entry = kind(values=msgspec.Raw())
+    before = run.ledger.find(kind, entry.id)
     merged = {**(decode(bytes(before.values)) if before is not None else {}), **values}
-    entry = Published(values=msgspec.Raw(encode(merged)))
-    _defer(context, id, "publish", None)
+    if isinstance(entry, Attributes):
+        merged = {name: value for name, value in merged.items() if value is not None}
+        entry.found_by = {name: header_value(name, value) for name, value in merged.items()}
+    entry.values = msgspec.Raw(encode(merged))
+    _defer(context, id, what, None)
     return entry
 
 

@@ -13,7 +13,12 @@ from surehold.doors.result import GraphResult, RunResult, spent_before
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import Waiting, answer, send, status_of_run
-from surehold.engine.runs.messages import append_from_outside, status_of
+from surehold.engine.runs.messages import (
+    Attribute,
+    append_from_outside,
+    attributes_of,
+    status_of,
+)
 from surehold.errors import NotFoundError, RunError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
@@ -107,6 +112,10 @@ class RunHandle(Generic[T]):
     def status_of(self) -> dict[str, Any]:
         """The values that the run has shown with `surehold.publish`, by name."""
         return status_of(self.run_id, storage=self._storage)
+
+    def attributes(self) -> dict[str, Attribute]:
+        """The values by which the run is found, by name; see `surehold.set_attributes`."""
+        return attributes_of(self.run_id, storage=self._storage)
 
     def cancel(self, *, by: str = "", cleanup: float | None = None) -> None:
         """Ask for the run to end; see `surehold.executors.cancel`."""
@@ -210,6 +219,10 @@ class AsyncRunHandle(Generic[T]):
     async def status_of(self) -> dict[str, Any]:
         """See `RunHandle.status_of`."""
         return await asyncio.to_thread(self._handle.status_of)
+
+    async def attributes(self) -> dict[str, Attribute]:
+        """See `RunHandle.attributes`."""
+        return await asyncio.to_thread(self._handle.attributes)
 
     async def cancel(self, *, by: str = "", cleanup: float | None = None) -> None:
         """See `RunHandle.cancel`."""

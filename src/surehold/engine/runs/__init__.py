@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from surehold.engine.runs.actions import note_action as note_action
+from surehold.engine.runs.effect_log import KEPT as KEPT
 from surehold.engine.runs.effect_log import Ledger as Ledger
 from surehold.engine.runs.effect_log import Spot as Spot
 from surehold.engine.runs.effect_log import in_doubt as in_doubt

@@ -16,6 +16,7 @@ import msgspec
 from surehold.core.records import (
     NOTE_KINDS,
     Answer,
+    Attributes,
     Effect,
     Item,
     Mailbox,
@@ -219,7 +220,7 @@ class Ledger:
     def renew(self) -> tuple[Note, ...]:
         """Forget the notes of a run that begins anew; give those that stay true."""
         self._deferred, self._taken = [], None
-        kept = {key: note for key, note in self.entries.items() if note.kind in _KEPT}
+        kept = {key: note for key, note in self.entries.items() if note.kind in KEPT}
         self.entries = kept
         return tuple(kept.values())
 
@@ -294,6 +295,8 @@ def _note(entry: Entry, spot: Spot) -> Note:
         metadata = {"spent": spent | {key: value for key, value in named.items() if value}}
     elif type(entry) is Mailbox:
         metadata = {"taken": entry.taken}  # what retention must keep is decided without a key
+    elif type(entry) is Attributes:
+        metadata = dict(entry.found_by)
     return Note(
         kind=_NAMES[type(entry)],
         content=entry,
@@ -304,12 +307,12 @@ def _note(entry: Entry, spot: Spot) -> Note:
     )
 
 
-_KEPT = ("mailbox", "published")
+KEPT = ("mailbox", "published", "attributes")
 """Notes that are true of the run and not of a step: every checkpoint carries them."""
 
 
 def _but_kept(past: Callable[[Note], bool] | None) -> Callable[[Note], bool] | None:
-    return None if past is None else lambda note: note.kind not in _KEPT and past(note)
+    return None if past is None else lambda note: note.kind not in KEPT and past(note)
 
 
 def past_step(step: int | None) -> Callable[[Note], bool]:

@@ -9,6 +9,7 @@ import msgspec
 
 from surehold.core.records import (
     Answer,
+    Attributes,
     Effect,
     Mailbox,
     Message,
@@ -52,6 +53,7 @@ _OPENED = {
     "message": Message,
     "mailbox": Mailbox,
     "published": Published,
+    "attributes": Attributes,
 }
 
 

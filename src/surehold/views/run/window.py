@@ -8,7 +8,7 @@ import msgspec
 
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
-from surehold.engine.runs.messages import status_of
+from surehold.engine.runs.messages import attributes_of, status_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo
 from surehold.views.forks import fork_origins
@@ -43,7 +43,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     children: list[str]
     """The runs of agents inside this one, the newest first."""
     published: dict[str, Any]
-    """The values that the run has published."""
+    """The values that the run has published, and its attributes."""
 
 
 def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
@@ -93,7 +93,7 @@ def read_run(
         forks=_forks(manager, run_id),
         follows=at is None,
         parent=parent if isinstance(parent, str) else "",
-        published=status_of(run_id, storage=manager),
+        published=attributes_of(run_id, storage=manager) | status_of(run_id, storage=manager),
         children=_children(manager, run_id),
     )
 

@@ -23,7 +23,10 @@ def runs(
     ] = None,
     where: Annotated[
         list[str] | None,
-        ui.Option(metavar="KEY=VALUE", help="Metadata that one of its checkpoints has."),
+        ui.Option(
+            metavar="KEY=VALUE",
+            help="An attribute (KEY>=VALUE, too), or metadata.",
+        ),
     ] = None,
     sort: Annotated[
         str | None, ui.Option(help=f"{', '.join(SORTS)}; newest or most first.")
@@ -40,7 +43,10 @@ def runs(
         name=name or "",
         status=status or "",
         search=search or "",
-        where=ui.read_pairs("--where", where or ()),
+        where={
+            key + "=" * key.endswith((">", "<")): value
+            for key, value in ui.read_pairs("--where", where or ()).items()
+        },
     )
     document = list_runs(cli.manager, wanted, sort=sort, limit=None if all else limit)
     cli.give(document, lambda: _table(document.runs))

@@ -1,4 +1,9 @@
 from surehold.engine.runs.messages.mail import Mail as Mail
+from surehold.engine.runs.messages.publishing import Attribute as Attribute
+from surehold.engine.runs.messages.publishing import attributes_of as attributes_of
+from surehold.engine.runs.messages.publishing import find_runs as find_runs
+from surehold.engine.runs.messages.publishing import header_value as header_value
+from surehold.engine.runs.messages.publishing import run_ids_where as run_ids_where
 from surehold.engine.runs.messages.publishing import status_of as status_of
 from surehold.engine.runs.messages.sending import append_from_outside as append_from_outside
 from surehold.engine.runs.messages.sending import check_topic as check_topic
