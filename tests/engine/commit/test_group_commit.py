@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ import pytest
 
 from surehold import CheckpointManager, MemoryStorage
 from surehold.engine.commit import engine_of
-from surehold.engine.journal import Note
+from surehold.engine.commit.group_commit import GroupCommit, _Waiting
+from surehold.engine.journal import Note, Outcome, Request
 from surehold.errors import ConflictError
 from surehold.storage.base import Batch, RecordQuery
 
@@ -74,14 +76,47 @@ def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
         assert seqs == [2, 1]
 
 
+def test_a_caller_that_another_append_takes_is_neither_queued_nor_written_again() -> None:
+    """A stale caller at the head of the queue would keep all others waiting for ever."""
+    commits = GroupCommit(parallel=True)
+    other = commits._second
+    assert other is not None
+    with MemoryStorage() as storage:
+        journal = CheckpointManager(storage).face.journal
+        own, beside = (
+            _Waiting([(journal, Request(run_id="r", notes=[Note(kind="effect", content={})]))])
+            for _ in range(2)
+        )
+        with other.lock:
+            other.group = [own]
+            commits._write(commits._first, own)
+            assert not commits._queue and not own.is_settled, "the other append writes it"
+            own.outcomes = [Outcome()]
+            other.group = [beside]
+            commits._write(commits._first, own)
+            assert not commits._queue, "written meanwhile"
+        commits._write(commits._first, own)
+        assert not list(storage.headers(RecordQuery(run_id="r", notes=True)))
+
+
 def test_many_threads_write_to_few_runs_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStorage, "parallel_appends", True)
     monkeypatch.setattr("surehold.engine.commit.group_commit._LONG", 0.0)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(5):
+            write_beside_each_other()
+    finally:
+        sys.setswitchinterval(often)
+
+
+def write_beside_each_other() -> None:
     with MemoryStorage() as storage, ThreadPoolExecutor(16) as pool:
         manager = CheckpointManager(storage)
 
         def work(number: int) -> None:
-            for _ in range(40):
+            for _ in range(20):
                 note(manager, f"r{number % 5}")
 
         for one in [pool.submit(work, number) for number in range(16)]:
@@ -90,4 +125,4 @@ def test_many_threads_write_to_few_runs_beside_each_other(monkeypatch: pytest.Mo
             len(list(storage.headers(RecordQuery(run_id=f"r{number}", notes=True))))
             for number in range(5)
         ]
-        assert sum(counts) == 16 * 40
+        assert sum(counts) == 16 * 20

@@ -49,12 +49,12 @@ class _Waiting:
 class _Leader:
     """The right to append, of one thread at a time; held exactly while the lock is."""
 
-    __slots__ = ("lock", "sent", "since")
+    __slots__ = ("group", "lock", "since")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.sent: Sequence[Sent] = ()
-        """The requests that are being written."""
+        self.group: Sequence[_Waiting] = ()
+        """The callers whose requests are being written."""
         self.since = 0.0
 
 
@@ -161,38 +161,47 @@ class GroupCommit:
     def _write(self, leader: _Leader, own: _Waiting) -> None:
         """Write for all that wait, *own* included, unless their runs are being written."""
         with self._choosing:
-            group = self._chosen(leader, own)
-            leader.sent = [sent for waiting in group for sent in waiting.sent]
+            group = leader.group = self._chosen(leader, own)
             leader.since = time.monotonic()
         if not group:
             return
         try:
-            outcomes = iter(commit(leader.sent))
+            outcomes = iter(commit(_requests(group)))
         except SureholdError as error:
             for waiting in group:
                 waiting.failure = error
         else:
             for waiting in group:
                 waiting.outcomes = [next(outcomes) for _ in waiting.sent]
-        leader.sent = ()
         for waiting in group:
             waiting.wake()
+        leader.group = ()
 
     def _chosen(self, leader: _Leader, own: _Waiting) -> list[_Waiting]:
-        """Take all out of the queue whose runs the other leader is not writing."""
-        every = [own] if own not in self._queue else []
+        """Take all out of the queue whose runs the other leader is not writing.
+
+        *own* may be neither queued nor written: whoever took it was interrupted.
+        """
+        other = self._second if leader is self._first else self._first
+        beside = other.group if other is not None and other.lock.locked() else ()
+        # Asked last: a group is settled before another one takes its place.
+        lost = own not in self._queue and own not in beside and not own.is_settled
+        every = [own] if lost else []
         while self._queue:
             every.append(self._queue.popleft())
-        other = self._second if leader is self._first else self._first
-        if other is None or not other.lock.locked():
+        if not beside:
             return every
-        busy = _runs(other.sent)
-        self._queue.extend(one for one in every if not busy.isdisjoint(_runs(one.sent)))
-        return [one for one in every if busy.isdisjoint(_runs(one.sent))]
+        busy = _runs(beside)
+        self._queue.extend(one for one in every if not busy.isdisjoint(_runs([one])))
+        return [one for one in every if busy.isdisjoint(_runs([one]))]
 
 
-def _runs(sent: Iterable[Sent]) -> set[tuple[Journal, str]]:
-    return {(journal, request.run_id) for journal, request in sent}
+def _requests(group: Iterable[_Waiting]) -> list[Sent]:
+    return [sent for waiting in group for sent in waiting.sent]
+
+
+def _runs(group: Iterable[_Waiting]) -> set[tuple[Journal, str]]:
+    return {(journal, request.run_id) for journal, request in _requests(group)}
 
 
 def perform(face: Face, steps: Steps[T]) -> T:
