@@ -235,6 +235,8 @@ def test_a_resume_says_which_steps_run_and_what_they_may_cost(
 ) -> None:
     page, started = runner
     text = text_of(page.get("/act/resume?id=report-tue"))
+    assert "It would continue after step 1 with node 'search'." in text
+    assert "likely next" in text and "about $0.0" in text  # on the graph
     assert "step search runs first" in text
     assert "step write runs next, if it goes as the other run did" in text
     assert "step plan is not executed again" in text

@@ -16,6 +16,7 @@ from tests.web.conftest import Browser, Open, in_doubt
 
 import surehold
 from surehold import CheckpointManager
+from surehold.views.forks import read_tree
 
 
 def text_of(answer: Any) -> str:
@@ -103,7 +104,7 @@ def test_the_cost_is_that_up_to_the_chosen_step(page: Browser) -> None:
         ("events", "approve@6"),
         ("raw", "final"),
         ("state&shape=full", '"topic": "kelp"'),
-        ("state&shape=blame", "step 1 plan questions"),
+        ("state&shape=blame", "step 1 plan $0.004 questions"),
     ],
 )
 def test_every_tab(page: Browser, tab: str, words: str) -> None:
@@ -244,6 +245,35 @@ def test_what_is_not_there_is_said_plainly(page: Browser, path: str, status: int
     assert "Traceback" not in answer.text and "import" not in answer.text
 
 
+def test_a_run_with_a_similar_id_is_named(page: Browser) -> None:
+    assert "Did you mean 'report-mon'" in html.unescape(page.get("/run?id=reprot-mon").text)
+
+
+def test_a_call_is_shown_once_with_its_arguments_and_its_result(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    with surehold.run("pays", storage=manager) as run:
+        run.effect("pay", lambda amount: {"paid": amount}, 12)
+        run.checkpoint(node="pay")
+        run.checkpoint(node="end")
+    text = text_of(open_page(manager).get("/run?id=pays&tab=effects&step=1"))
+    assert text.count("pay@") == 1 and "Called with amount=12" in text
+    assert re.search(r'Returned { "paid": 12 }', text)
+
+
+def test_the_forks_of_a_family_are_drawn_without_a_crossing(
+    manager: CheckpointManager,
+) -> None:
+    with surehold.run("trunk", storage=manager) as run:
+        for n in range(6):
+            run.checkpoint(n=n)
+    for step in (2, 5, 4):
+        at = next(one for one in manager.list_checkpoints("trunk") if one.step == step)
+        manager.fork_from_checkpoint(at.checkpoint_id, f"fork-{step}")
+    tree = read_tree(manager, "trunk")
+    assert [one.run_id for one in tree.runs] == ["trunk", "fork-5", "fork-4", "fork-2"]
+
+
 def test_it_can_be_mounted_below_a_path(manager: CheckpointManager) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
@@ -286,6 +316,10 @@ def rows_of(text: str, caption: str) -> list[list[str]]:
 def test_the_graph_is_drawn_as_recorded_with_the_path_taken(page: Browser) -> None:
     text = page.get("/run?id=report-mon&tab=graph").text
     assert text.count('class="node visited') == 4
+    assert (
+        "$0.006" in text.partition("</svg>")[0]
+        or "$0.006" in text.partition("The same as tables")[0]
+    )
     assert rows_of(text, "Nodes") == [
         ["plan", "1", ""],
         ["search", "3", ""],
@@ -330,7 +364,7 @@ def test_a_graph_of_any_shape_is_drawn_within_its_picture(page: Browser) -> None
 
     names = [f"node-{n}" for n in range(12)]
     edges = [(a, b, "") for n, a in enumerate(names) for b in names[n % 5 :: 3]]
-    drawn = _draw(_Recorded(nodes=names, edges=edges, path=names, here=None), {})
+    drawn = _draw(_Recorded(nodes=names, edges=edges, path=names, here=None), {}, {})
     assert len(drawn.edges) == len(edges)
     for node in drawn.nodes:
         assert node.x >= 0 and node.x + node.width <= drawn.width

@@ -51,7 +51,10 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     assert queued.get("/queues?state=x").status_code == 400
     runs = sorted(rows_of(queued.get("/?name=nightly").text, "<h1>Runs"))
     assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead"]
-    assert "dead" in text_of(queued.get("/run?id=night-2"))
+    assert "Requeue" in text_of(queued.get("/run?id=night-2"))
+    words = text_of(queued.get("/run?id=night-1"))
+    assert "It is number 1 of 1 in the queue nights" in words
+    assert "surehold worker tests.web.test_queues:nightly --queues nights" in words
     wrong = {row[0]: row[-1] for row in rows_of(queued.get("/health").text, "<h2>Failed")}
     assert wrong["night-2"] == "Requeue…" and wrong["report-tue"] == "Resume…"
     (listed,) = queued.get("/api/queues").json()["queues"]
@@ -131,6 +134,7 @@ def test_runs_that_no_worker_serves_are_told(queued: Browser, manager: Checkpoin
     one = Worker(manager.storage, [Served("tests.web.test_queues:nightly", 1)], queues=["nights"])
     one._announce(60.0)
     assert "No worker serves" not in queued.get("/queues").text
+    assert "1 worker can take it" in text_of(queued.get("/run?id=night-1"))
     assert queued.get("/api/queues").json()["unserved"] == []
     one._announce(0.0)
     assert queued.get("/api/queues").json()["unserved"][0]["runs"] == 1

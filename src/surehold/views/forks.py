@@ -107,7 +107,9 @@ def _rows(
         )
         forks = (fork for fork, origin in origins.items() if origin.run_id == run.run_id)
         found = [one for one in map(manager.reader.run, forks) if one is not None]
-        yield from _rows(manager, sorted(found, key=lambda one: one.ordinal), origins, depth + 1)
+        # The latest place first: so no line of a drawing crosses another.
+        found.sort(key=lambda one: (-origins[one.run_id].step, one.ordinal))
+        yield from _rows(manager, found, origins, depth + 1)
 
 
 class Row(NamedTuple):

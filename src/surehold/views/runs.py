@@ -23,6 +23,7 @@ from surehold.engine.runs.messages import run_ids_where
 from surehold.errors import SureholdError, UsageError
 from surehold.storage.addresses import nearest
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
+from surehold.storage.queueing import queues_in
 from surehold.views.costs import spent
 from surehold.views.documents import Document, Rows
 from surehold.views.forks import Origin, fork_origins
@@ -216,10 +217,14 @@ def _with_id(manager: CheckpointManager, wanted: Filter) -> list[RunInfo]:
     ]
 
 
-def errors_of(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
-    """The errors that the failed ones among these runs ended with."""
+def errors_of(manager: CheckpointManager, runs: Iterable[RunSummary | RunInfo]) -> dict[str, str]:
+    """The errors that the failed and dead ones among these runs ended with."""
     errors: dict[str, str] = {}
+    queues = queues_in(manager.storage)
     for run in runs:
+        entry = queues.entry_of(run.run_id) if queues and run.status == "dead" else None
+        if entry is not None:
+            errors[run.run_id] = entry.reason
         query = RecordQuery(run_id=run.run_id, scope="", limit=1)
         for newest in manager.storage.headers(query) if run.status == "failed" else ():
             records = manager.storage.read(run.run_id, first=newest.seq, last=newest.seq)

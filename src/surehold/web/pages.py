@@ -22,6 +22,7 @@ from surehold.views.run import (
     Past,
     RunView,
     as_markdown,
+    facts_of_nodes,
     places_of,
     read_overview,
     read_run,
@@ -48,7 +49,7 @@ TABS = (
     "events",
     "raw",
 )
-_LISTED = 50
+_WRONG_LISTED = 20
 _CONTEXTS = 10
 """Runs that wait whose last messages are shown with the question."""
 _BY = {
@@ -157,7 +158,7 @@ class Pages:
             "changes": [],
             "models": [],
             "notes": [],
-            "graph": graph_of(self._site.manager, view) if tab == "graph" else None,
+            "graph": None,
             "times": draw_times(view.entries) if tab == "timeline" else None,
         }
         if tab == "raw" or (tab == "state" and asked(request, "shape") == "full"):
@@ -167,11 +168,16 @@ class Pages:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             header = view.chosen.header
             writers = last_writers(self._site.manager, view.run, header, [*values])
+            prices = {one.seq: one.dollars for one in self._site.pasts.of(view.run).moments}
             shown["blame"] = [
-                (key, writer, value_text(values[key], 120)) for key, writer in writers.items()
+                (key, by, prices.get(by.seq) if by else None, value_text(values[key], 120))
+                for key, by in writers.items()
             ]
         if tab == "state" and (asked(request, "shape") or "delta") == "delta":
             shown["changes"] = with_old(self._site.manager, view)
+        if tab == "graph":
+            facts = facts_of_nodes(self._site.pasts.of(view.run), view.chosen.header.seq)
+            shown["graph"] = graph_of(self._site.manager, view, facts)
         if tab == "conversation":
             shown["places"] = places_of(view, turns)
         if tab == "cost":
@@ -296,14 +302,18 @@ class Pages:
         site = self._site
         wrong = [
             (run, status, how_to_resume(site.manager, run, site.graphs))
-            for run, status in survey.wrong[:_LISTED]
+            for run, status in survey.wrong[:_WRONG_LISTED]
         ]
         return site.page(
             request,
             "health.html",
             survey=survey,
             wrong=wrong,
-            hidden=sum(survey.counts.get(one, 0) for one in WRONG) - len(survey.wrong[:_LISTED]),
+            hidden=sum(survey.counts.get(one, 0) for one in WRONG) - len(wrong),
+            errors=errors_of(
+                site.manager,
+                [msgspec.structs.replace(run, status=shown) for run, shown, _ in wrong],
+            ),
             checked=checked,
             damaged=[one for one in checked if not one],
             resumes=sorted(figures.resumes.items()) if figures else None,

@@ -17,7 +17,7 @@ from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
-from surehold.views.run import Pasts, read_overview, read_run, spending
+from surehold.views.run import Pasts, facts_of_nodes, read_overview, read_run, spending
 from surehold.views.runs import summaries
 from surehold.views.timeline import entries_from
 from surehold.views.values import read_turns, state_at
@@ -50,7 +50,7 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
             run=summaries(manager.retention, manager.storage, [run])[0],
             style=Markup(assets.text("page.css")),  # our own file
             integrity=assets.integrity("page.css"),
-            graph=graph_of(manager, view),
+            graph=graph_of(manager, view, facts_of_nodes(past, run.seq)),
             times=draw_times(view.entries),
             pages=[(at + 1, page[0].step, page[-1].step) for at, page in enumerate(pages)],
             after=view.after,

@@ -37,6 +37,8 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     """Of an effect ``done``, ``failed``, ``in doubt`` or ``repeat``, of a timer ``over``."""
     value: Any = None
     """An effect's outcome, a question, an answer, or the time that a timer ends at."""
+    inputs: str = ""
+    """The arguments of an effect, short and redacted, where they are kept."""
     error: str = ""
     seconds: float = 0.0
     tokens: int = 0
@@ -97,6 +99,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
         "name": effect.name,
         "state": "failed" if effect.error else state,
         "value": decode(bytes(effect.value)) if bytes(effect.value) else None,
+        "inputs": effect.inputs,
         "error": ": ".join(effect.error) if effect.error else "",
         "seconds": effect.seconds,
         "tokens": effect.tokens,

@@ -20,6 +20,7 @@ from surehold.views.run.sharing import as_markdown as as_markdown
 from surehold.views.run.strip import Past as Past
 from surehold.views.run.strip import Pasts as Pasts
 from surehold.views.run.strip import StripStep as StripStep
+from surehold.views.run.strip import facts_of_nodes as facts_of_nodes
 from surehold.views.run.strip import in_buckets as in_buckets
 from surehold.views.run.strip import nodes_of as nodes_of
 from surehold.views.run.strip import spending as spending

@@ -17,11 +17,11 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import Waiting, waiting_inside, waiting_now
 from surehold.errors import SureholdError
 from surehold.storage.base import Leasing, RunInfo, is_live
-from surehold.storage.queueing import queues_in
+from surehold.storage.queueing import EntryQuery, queues_in
 from surehold.views.run.window import RunView
 from surehold.views.values import MESSAGE_KEYS, ChatTurn, read_turn
 from surehold.views.waiting import how_to_resume
-from surehold.views.words import change_words, cut, keys_of, value_text
+from surehold.views.words import change_words, counted, cut, keys_of, value_text
 
 _RESULTS = ("result", "answer", "report", "output", "final_answer", "final", "summary", "response")
 _INPUTS = ("arguments", "task", "question", "query", "topic", "prompt", "input", "goal")
@@ -29,6 +29,7 @@ _MOST_OLD = 1_000_000
 """Bytes of a state from which old values are read for a comparison."""
 _MOST_MARKED = 4000
 _MOST_VALUES = 12
+_MOST_QUEUED = 1000
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -52,8 +53,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Of the steps, without the pauses between two processes."""
     values: list[tuple[str, str]]
     """The first keys of the state, each with its value in short."""
-    queued: str
-    """Why a queued or dead run is not executed."""
+    queued: tuple[str, str]
+    """Why a queued or dead run is not executed, and the command that changes it."""
 
 
 def read_overview(
@@ -114,16 +115,34 @@ def _help(manager: CheckpointManager, run: RunInfo, status: str, graphs: Mapping
     return how_to_resume(manager, run, graphs)
 
 
-def _why_queued(manager: CheckpointManager, run: RunInfo, status: str) -> str:
+def _why_queued(manager: CheckpointManager, run: RunInfo, status: str) -> tuple[str, str]:
+    """Why a queued or dead run is not executed, and the command that changes it."""
     queues = queues_in(manager.storage)
     entry = queues.entry_of(run.run_id) if queues is not None else None
-    if entry is None or status not in ("queued", "dead"):
-        return ""
-    facts = [f"in the queue {entry.queue}", f"executes {entry.target}"]
-    facts += [f"key {entry.key}"] if entry.key else []
-    facts += [f"{entry.failures} failed attempts"] if entry.failures else []
-    facts += [f"the last one: {entry.reason}"] if entry.reason else []
-    return ", ".join(facts)
+    if queues is None or entry is None or status not in ("queued", "dead"):
+        return "", ""
+    if status == "dead":
+        reason = f" The last one: {entry.reason}" if entry.reason else ""
+        return f"{counted(entry.failures, 'attempt')} of {entry.target} failed.{reason}", ""
+    query = EntryQuery(queue=entry.queue, state="ready", limit=_MOST_QUEUED)
+    ready = [one.run_id for one in queues.entries(query)]
+    place = f"number {ready.index(run.run_id) + 1}" if run.run_id in ready else "far back"
+    key = f", with the key {entry.key}" if entry.key else ""
+    said = f"It is {place} of {len(ready)} in the queue {entry.queue}{key}."
+    if queues.settings_of(entry.queue).paused:
+        return f"{said} The queue is paused.", f"surehold queue resume {entry.queue}"
+    serving = [
+        one
+        for one in queues.workers(now=time.time())
+        if entry.queue in one.queues and entry.target in one.targets
+    ]
+    if serving:
+        return f"{said} {counted(len(serving), 'worker')} can take it.", ""
+    target = entry.target.partition("@")[0]
+    return (
+        f"{said} No worker serves {entry.target}: start one.",
+        f"surehold worker {target} --queues {entry.queue}",
+    )
 
 
 class ShownChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from surehold.core.values import remember
 from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 from surehold.views.costs import Payment, Spending, by, spent_in
+from surehold.views.words import money, span
 
 _RUNS_KNOWN = 32
 _MOST = 20_000
@@ -178,6 +179,19 @@ def nodes_of(past: Past) -> dict[int, str]:
         of_step = step.node if step is not None else ""
         named[one.seq] = one.node or of_step or one.name
     return named
+
+
+def facts_of_nodes(past: Past, seq: int) -> dict[str, str]:
+    """The time and the cost of each node up to a record, in a few words."""
+    seconds: dict[str, float] = {}
+    for one in past.moments:
+        if one.seq <= seq and one.node and not one.is_resumed and not one.waited:
+            seconds[one.node] = seconds.get(one.node, 0.0) + one.seconds
+    dollars = {one.node: one.dollars for one in spending(past, seq)}
+    return {
+        node: " · ".join(filter(None, (span(whole), money(dollars.get(node, 0.0)))))
+        for node, whole in seconds.items()
+    }
 
 
 def spending(past: Past, seq: int, key: Literal["node", "model"] = "node") -> list[Spending]:

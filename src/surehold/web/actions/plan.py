@@ -10,6 +10,7 @@ import msgspec
 from surehold.core.records import Header
 from surehold.storage.base import RunInfo
 from surehold.views.run import run_of
+from surehold.web.drawing import GraphDrawing
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
 
@@ -25,6 +26,8 @@ class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The text that confirms; none if there is nothing to confirm."""
     hidden: dict[str, str] = {}
     fields: list[Field] = []
+    picture: GraphDrawing | None = None
+    """The graph of the run, with what will be executed."""
     table: list[tuple[str, ...]] = []
     heads: tuple[str, ...] = ()
     left_out: int = 0

@@ -18,7 +18,7 @@ from surehold.errors import ConflictError, SureholdError, UsageError
 from surehold.storage.base import RunInfo, RunQuery
 from surehold.views.run import spending
 from surehold.views.waiting import recorded_entry, rewind_text
-from surehold.views.words import money
+from surehold.views.words import money, span
 from surehold.web.actions.plan import (
     Action,
     ActionPlan,
@@ -26,6 +26,7 @@ from surehold.web.actions.plan import (
     page_of,
     run_in,
 )
+from surehold.web.drawing import GraphDrawing, graph_of_resume
 from surehold.web.forms import Given
 from surehold.web.site import Site
 
@@ -67,6 +68,14 @@ class ResumeProcesses:
             )
 
 
+class Likely(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps that a resume probably executes."""
+
+    nodes: list[str] = []
+    prices: dict[str, str] = {}
+    said: list[str] = []
+
+
 class ResumeAction(Action):
     """Continues a run from its newest checkpoint."""
 
@@ -81,9 +90,19 @@ class ResumeAction(Action):
             plan = explain(self._site.manager.reader, None, run.run_id)
         except SureholdError as error:
             return self._plan(run, entry, [], [], problem or str(error))
-        rows, estimate = self._rows(run, plan)
-        said = [plan.tell().splitlines()[0], *estimate]
-        return self._plan(run, entry, said, rows, problem or plan.problem)
+        likely = self._likely(run, plan)
+        saved = plan.saves
+        spent = f"{span(saved.seconds)}, {saved.tokens:,} tokens, {money(saved.dollars) or '$0'}"
+        first = plan.tell().splitlines()[0].removeprefix(f"run {run.run_id} ")
+        said = [f"It {first}.", *likely.said, f"It does not repeat {spent} of recorded work."]
+        made = self._plan(run, entry, said, self._rows(plan, likely), problem or plan.problem)
+        return msgspec.structs.replace(made, picture=self._picture(run, plan, likely))
+
+    def _picture(self, run: RunInfo, plan: ResumePlan, likely: Likely) -> GraphDrawing | None:
+        newest = self._site.manager.reader.newest(run)
+        if newest is None or plan.status == "completed":
+            return None
+        return graph_of_resume(self._site.manager, newest, likely.nodes, likely.prices)
 
     def _plan(
         self, run: RunInfo, entry: str, said: list[str], rows: list[tuple[str, ...]], problem: str
@@ -131,13 +150,13 @@ class ResumeAction(Action):
             )
         return entry, ""
 
-    def _rows(self, run: RunInfo, plan: ResumePlan) -> tuple[list[tuple[str, ...]], list[str]]:
-        """The calls that a resume executes, returns, asks, repeats; and its likely cost."""
+    def _rows(self, plan: ResumePlan, likely: Likely) -> list[tuple[str, ...]]:
+        """The calls that a resume executes, returns, asks and repeats."""
         rows: list[tuple[str, ...]] = []
         if plan.next and plan.status != "completed":
             rows.append(("step", plan.next, "runs first"))
-        likely, estimate = self._estimate(run, plan)
-        rows += [("step", node, "runs next, if it goes as the other run did") for node in likely]
+        after = likely.nodes[likely.nodes[:1] == [plan.next] :]
+        rows += [("step", node, "runs next, if it goes as the other run did") for node in after]
         rows += [("step", node, "runs again: it had begun") for node in plan.again]
         rows += [("inside", one, "continues") for one in plan.inside]
         rows += [("effect", one, "its recorded outcome is returned") for one in plan.reused]
@@ -147,19 +166,17 @@ class ResumeAction(Action):
             ("step", f"{node} x{count}" if count > 1 else node, "is not executed again")
             for node, count in Counter(plan.skipped).items()
         ]
-        spent = plan.saves
-        saved = f"{spent.seconds:.1f} s, {spent.tokens:,} tokens, {money(spent.dollars) or '$0'}"
-        return rows, [*estimate, f"It does not repeat {saved} of recorded work."]
+        return rows
 
-    def _estimate(self, run: RunInfo, plan: ResumePlan) -> tuple[list[str], list[str]]:
+    def _likely(self, run: RunInfo, plan: ResumePlan) -> Likely:
         """The later steps that a completed run of the name took, and their cost."""
         if plan.status == "completed" or not run.name:
-            return [], []
+            return Likely()
         storage = self._site.manager.storage
         query = RunQuery(name=run.name, status="completed", limit=1)
         other = next(iter(storage.runs(query)), None)
         if other is None:
-            return [], ["The cost cannot be estimated: no run of this name is completed."]
+            return Likely(said=["Its cost cannot be estimated: no run of this name is completed."])
         try:
             path = explain(self._site.manager.reader, None, other.run_id).skipped
         except SureholdError:
@@ -169,15 +186,23 @@ class ResumeAction(Action):
             if node in left:
                 left.remove(node)
         if not left:
-            return [], []
+            return Likely()
         visits = Counter(path)
         costs = {one.node: one for one in spending(self._site.pasts.of(other), other.seq)}
         priced = [(costs[node], visits[node]) for node in left if node in costs]
+        prices = {
+            node: money(cost.dollars * left.count(node) / visits[node])
+            for node, cost in costs.items()
+            if node in left
+        }
         dollars = sum(cost.dollars / times for cost, times in priced)
         tokens = sum(cost.tokens / times for cost, times in priced)
         said = f"Estimated cost: {money(dollars) or '$0'} and {tokens:,.0f} tokens"
-        after = left[1:] if left[0] == plan.next else left
-        return after, [f"{said}, as its {len(left)} remaining steps cost in {other.run_id}."]
+        return Likely(
+            nodes=left,
+            prices={node: f"about {price}" for node, price in prices.items() if price},
+            said=[f"{said}, as its {len(left)} remaining steps cost in {other.run_id}."],
+        )
 
 
 class RewindAction(Action):

@@ -7,7 +7,7 @@ recorded nodes, or calls, are known, and only these are drawn.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -24,7 +24,7 @@ from surehold.views.words import cut
 _MOST_NODES = 60
 _MOST_STEPS = 500
 """Checkpoints that the search for transitions looks back."""
-_TALL, _DOWN, _APART, _EDGE = 38, 46, 30, 40
+_TALL, _DOWN, _APART, _EDGE = 46, 38, 30, 40
 """Height of a node, space below it, space between two, and room for edges at the sides."""
 
 
@@ -33,12 +33,15 @@ class DrawnNode(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     label: str
+    fact: str
+    """Its time and cost, in a few words."""
     x: float
     y: float
     width: float
     height: float
     visits: int
     is_here: bool
+    is_likely: bool
     is_exit: bool
     seq: int | None
     """The newest checkpoint of the node among the listed steps."""
@@ -80,18 +83,35 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
     edges: list[tuple[str, str, str]]
     path: list[str]
     here: str | None
+    likely: frozenset[str] = frozenset()
+    """Nodes that a resume probably executes."""
     exits: frozenset[str] = frozenset()
     is_shape: bool = False
     examined: int | None = None
 
 
-def graph_of(manager: CheckpointManager, view: RunView) -> GraphDrawing | None:
-    """The drawing of a run up to a checkpoint; None if nothing was recorded."""
+def graph_of(
+    manager: CheckpointManager, view: RunView, facts: Mapping[str, str] | None = None
+) -> GraphDrawing | None:
+    """The drawing of a run up to a checkpoint; None if nothing was recorded.
+
+    *facts* are the words below the names of nodes.
+    """
     found = _shape_of(manager, view.chosen.header) or _seen(manager, view)
     if not found.nodes:
         return None
     newest = {one.header.node: one.header.seq for one in reversed(view.entries) if one.header.node}
-    return _draw(found, newest)
+    return _draw(found, newest, facts or {})
+
+
+def graph_of_resume(
+    manager: CheckpointManager, header: Header, likely: Iterable[str], facts: Mapping[str, str]
+) -> GraphDrawing | None:
+    """The recorded graph, if there is one, with the *likely* steps of a resume."""
+    found = _shape_of(manager, header)
+    if found is None:
+        return None
+    return _draw(msgspec.structs.replace(found, likely=frozenset(likely)), {}, facts)
 
 
 def _shape_of(manager: CheckpointManager, header: Header) -> _Recorded | None:
@@ -136,12 +156,15 @@ def _seen(manager: CheckpointManager, view: RunView) -> _Recorded:
     )
 
 
-def _draw(found: _Recorded, newest: dict[str, int]) -> GraphDrawing:
+def _draw(found: _Recorded, newest: Mapping[str, int], facts: Mapping[str, str]) -> GraphDrawing:
     names = found.nodes[:_MOST_NODES]
     edges = [edge for edge in found.edges if edge[0] in names and edge[1] in names]
     visits, taken = Counter(found.path), Counter(pairwise(found.path))
     rows = _rows(names, edges)
-    widths = {name: max(84.0, 8.2 * len(cut(name, 26)) + 34) for name in names}
+    widths = {
+        name: max(104.0, 8.2 * len(cut(name, 26)) + 34, 6.6 * len(facts.get(name, "")) + 20)
+        for name in names
+    }
     breadth = max(sum(widths[n] + _APART for n in row) - _APART for row in rows)
     nodes: dict[str, DrawnNode] = {}
     for depth, row in enumerate(rows):
@@ -150,12 +173,14 @@ def _draw(found: _Recorded, newest: dict[str, int]) -> GraphDrawing:
             nodes[name] = DrawnNode(
                 name=name,
                 label=cut(name, 26),
+                fact=facts.get(name, ""),
                 x=x,
                 y=8 + depth * (_TALL + _DOWN),
                 width=widths[name],
                 height=_TALL,
                 visits=visits[name],
                 is_here=name == found.here,
+                is_likely=name in found.likely,
                 is_exit=name in found.exits,
                 seq=newest.get(name),
             )
