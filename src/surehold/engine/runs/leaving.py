@@ -66,7 +66,8 @@ class Leaving:
         for origin, error in self.signals.items():
             if origin is None or origin.is_within(branch):
                 raise error
-        if (cancelled := self._cancellation_of(_task())) is not None:
+        task = _task()
+        if task is not None and (cancelled := self._cancellation_of(task)) is not None:
             raise cancelled
 
     def check_body(self) -> None:
@@ -90,7 +91,7 @@ class Leaving:
     def called(self) -> None:
         """Note that a recorded call begins, or is replayed."""
         self._count += 1
-        self._last[_here()] = self._count
+        self._last[_task() or threading.get_ident()] = self._count
 
     def failed(self, id: str) -> None:
         """Note that a recorded call raises its failure now."""

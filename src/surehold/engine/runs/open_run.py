@@ -97,6 +97,8 @@ class OpenRun:
         """The door that the next save writes; None to keep that of the journal."""
         self.leaving = Leaving()
         self.stop = StopRequests(of_units=False)
+        self.call_stop = None if door is None or door.has_nodes else self.stop
+        """The requests that a recorded call obeys; None in a graph: its units are nodes."""
         awaited = where if isinstance(where, AsyncCheckpointManager) else None
         if isinstance(where, AsyncCheckpointManager):
             self.manager = CheckpointManager.of(where.face)
@@ -163,11 +165,6 @@ class OpenRun:
         """The epoch that is named with everything that is written; None without leases."""
         return self._lease.epoch
 
-    @property
-    def call_stop(self) -> StopRequests | None:
-        """The requests that a recorded call obeys; None in a graph: its units are nodes."""
-        return None if self.door is None or self.door.has_nodes else self.stop
-
     def stored_head(self) -> int:
         """The newest record of the run that is known to be stored."""
         return self._journal.stored_head(self.run_id)
@@ -205,7 +202,7 @@ class OpenRun:
         """
         if self.lost is not None:
             raise taken_over(self.run_id, self.lost) from self.lost
-        if self.forked:
+        if self._pid != os.getpid():
             raise ConflictError(
                 f"run {self.run_id!r} is held by the process that this one was forked from",
                 hint="let the parent save; what a child should record belongs to a run of its own",
@@ -252,7 +249,7 @@ class OpenRun:
 
     def _write(self, write: Callable[[], Steps[T]]) -> T:
         """Carry out a write that `check` has allowed."""
-        if self.forked:
+        if self._pid != os.getpid():
             self.check()
         for _ in range(_TRIES):
             try:
@@ -467,7 +464,7 @@ class OpenRun:
         if self.lost is not None or not self._open or self._between_saves is not None:
             self.check()
         self.scopes |= {draft.place.scope} - {""}
-        if (again := self.waits_already(draft, notes)) is not None:
+        if draft.place.status == "waiting" and (again := self.waits_already(draft, notes)):
             return again.id
         saved = self._write(
             lambda: save_draft(

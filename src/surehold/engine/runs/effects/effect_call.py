@@ -275,10 +275,6 @@ class EffectCall:
         if self._inner is not None:
             self._inner.check_left()
 
-    def check_stop(self) -> None:
-        """Raise the signal of a stop, if one was asked for and the run may be left here."""
-        self.context.check_leaving()
-
     def unit(self) -> AbstractContextManager[object]:
         """A block that a first signal does not break off."""
         stop = self.run.call_stop
@@ -372,7 +368,7 @@ class EffectCall:
             self.locate(key, digest)
         assert self._located is not None
         place, known, idempotency_key = self._located
-        if self.new:
+        if known is None or not known.done:
             self.context.check_new(place)
         if known is None:
             entry = Effect(
@@ -399,15 +395,16 @@ class EffectCall:
             raise self.context.leave(other)
         return self._continued(known)
 
-    def _check_live(self, entry: Effect) -> None:
-        """Leave the run here if only its recorded calls are to be replayed."""
+    def _leave_before(self, entry: Effect) -> None:
+        """Leave the run here, because only its recorded calls are to be replayed."""
         met = REPLAY_ONLY.get()
-        if met is not None:
-            met.append(entry.id)
-            raise self.context.leave(Drained(f"the next call, {entry.id}, is live"))
+        assert met is not None
+        met.append(entry.id)
+        raise self.context.leave(Drained(f"the next call, {entry.id}, is live"))
 
     def _begun(self, entry: Effect) -> _Actions:
-        self._check_live(entry)
+        if REPLAY_ONLY.get() is not None:
+            self._leave_before(entry)
         yield _Write(entry)
         return (yield from self._made(entry))
 
@@ -449,7 +446,8 @@ class EffectCall:
         )
 
     def _made(self, entry: Effect) -> _Actions:
-        self._check_live(entry)
+        if REPLAY_ONLY.get() is not None:
+            self._leave_before(entry)
         if self.policy.in_doubt == "retry":
             yield _FLUSH  # no intent is written, and the call may depend on what was recorded
         if self.context.emit is not None:
@@ -562,7 +560,8 @@ class EffectCall:
     def _outcome(self, known: Effect) -> Any:
         self.context.ended(known, self._key, failed=known.error is not None)
         if known.error is None:
-            return self._typed(decode(bytes(known.value)))
+            value = decode(bytes(known.value))
+            return value if self.policy.read is None else self.policy.read(value)
         error = read_error(*known.error, known.raised, f"effect {known.id}")
         _came_from(error, known.id)
         self.run.leaving.failed(known.id)
@@ -571,9 +570,7 @@ class EffectCall:
     def _value_of(self, ended: Effect, value: Any) -> Any:
         """*value*, just returned, as a replay returns it."""
         self.kept = bytes(ended.value)
-        return self._typed(decode(self.kept) if can_change(value) else value)
-
-    def _typed(self, value: Any) -> Any:
+        value = decode(self.kept) if can_change(value) else value
         return value if self.policy.read is None else self.policy.read(value)
 
     def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
@@ -627,7 +624,7 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
     except Exception as error:
         for id in calls_behind(error):
             call.run.leaving.failed(id)  # in this task, whichever made the call
-        call.check_stop()  # the failure is recorded, and the next start handles it
+        call.context.check_leaving()  # the failure is recorded, and the next start handles it
         raise
     except Signal as left:
         call.context.leave(left)
@@ -636,7 +633,7 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
         if call.cancelled is not None:
             raise call.cancelled
     called.warn_if_changed(call.policy.name, call.kept)
-    call.check_stop()
+    call.context.check_leaving()
     return value
 
 
@@ -673,13 +670,13 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
         with call.unit():
             value = drive(actions, do)
     except Exception:
-        call.check_stop()
+        call.context.check_leaving()
         raise
     except Signal as left:
         call.context.leave(left)
         raise
     called.warn_if_changed(call.policy.name, call.kept)
-    call.check_stop()
+    call.context.check_leaving()
     return value
 
 

@@ -92,7 +92,8 @@ class CallOrder(CallContext):
         position = f"{self._prefix}{self.count + 1}"
         known = self._recorded.names.get(position)
         if known is None:
-            self.check_stop()
+            if self.run.stop.reason is not None:
+                self.check_stop()
             if self.run.is_cancelled and position not in self._recorded.groups:
                 self.count += 1
                 self.check_cancel(f"{_CANCELLED}@{position}")
