@@ -73,6 +73,11 @@ PROOFS: dict[str, Proof] = {
         "a server that is killed, or a connection that is cut, loses nothing acknowledged",
         ("tests/e2e/servers/test_faults.py", "tests/e2e/servers/test_races.py"),
     ),
+    "http": Proof(
+        "a run that a server accepted over HTTP is executed once, whatever kills the server",
+        ("tests/crash/test_http_kills.py",),
+        control=False,
+    ),
     "chaos": Proof(
         "whatever fails, every run ends, and no process begins a step that is not its own",
         ("tests/e2e/servers/test_chaos.py",),

@@ -39,7 +39,7 @@ LAYERS = [
     {"agents"},
     {"executors", "integrations"},
     {"views", "testing", "demo"},
-    {"cli", "web"},
+    {"cli", "web", "client"},
     {"compat"},
     {"", "__main__"},
 ]
@@ -55,15 +55,15 @@ ROOMS = {
     "agents": "models tools agent fleet resilient",
     "integrations": "branching managed type_learning journal_text item_lists calls checkpoint_files"
     " agent_framework claude_agent langgraph mcp openai_agents pydantic_ai recorder pytest_plugin",
-    "executors": "driving queue_control schedules worker_metrics local serving moving worker ray"
-    " temporal",
+    "executors": "driving queue_control schedules worker_metrics local serving starting moving"
+    " worker ray temporal",
     "views": "words documents costs forks timeline runs stats waiting queues band health values run"
     " comparison finder forgetting",
     "demo": "graph job runs",
     "testing": "journal scripted contract selftest",
     "cli": "settings framework listing console commands app",
     "web": "forms markdown drawing sessions live guard rendering site single_file api pages actions"
-    " application server",
+    " application server service",
 }
 PORT = {
     ("engine", "surehold.storage.base"),

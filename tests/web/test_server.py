@@ -24,7 +24,7 @@ import uvicorn
 from tests.cli.conftest import call
 
 from surehold import CheckpointManager, pending
-from surehold.web.server import _Timely
+from surehold.web.server import Timely
 
 
 @contextmanager
@@ -58,7 +58,7 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"ok"})
 
-    config = uvicorn.Config(site, http=_Timely, lifespan="off", timeout_keep_alive=1)
+    config = uvicorn.Config(site, http=Timely, lifespan="off", timeout_keep_alive=1)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         serving = asyncio.create_task(server.serve(sockets=[bound]))

@@ -67,6 +67,7 @@ _COMMANDS = {
         "demo": "kill a job and see it resume; leaves runs to look at",
         "ui": "the page: see, compare, answer and resume in a browser",
         "worker": "execute queued runs until it is stopped",
+        "serve": "start, follow, answer and cancel runs over HTTP",
         "repl": "a console for a fleet's workflow",
         "init": "create a storage and a surehold.toml here",
         "doctor": "what is installed, set and guaranteed",

@@ -28,6 +28,8 @@ from surehold.executors.schedules import schedule as schedule
 from surehold.executors.serving import Served as Served
 from surehold.executors.serving import schedules_in as schedules_in
 from surehold.executors.serving import served_by as served_by
+from surehold.executors.starting import Startable as Startable
+from surehold.executors.starting import startables as startables
 from surehold.executors.temporal import TemporalExecutor as TemporalExecutor
 from surehold.executors.temporal import TemporalWorker as TemporalWorker
 from surehold.executors.worker import Worker as Worker

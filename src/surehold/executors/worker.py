@@ -8,8 +8,9 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self
 from uuid import uuid4
@@ -216,6 +217,22 @@ class Worker:
             pool.shutdown(wait=False, cancel_futures=True)
             self._announce(0)
             self._tell("worker.stop", left=len(self._active))
+
+    @contextmanager
+    def in_background(self, grace: float = 30.0) -> Iterator[Self]:
+        """Work in a thread of its own during the block.
+
+        At its end, runs have *grace* seconds to end their steps; others are let go.
+        """
+        thread = threading.Thread(target=self.run, name="surehold-worker", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+            thread.join(grace)
+            if thread.is_alive():
+                self.let_go()
 
     def stop(self, reason: str = "the worker is stopping") -> None:
         """Claim nothing more, stop runs at their next step; from any thread or signal."""

@@ -18,7 +18,7 @@ from surehold.views.runs import PER_PAGE, RunList, read_runs
 from surehold.views.timeline import SHOWN, Log, read_log
 from surehold.views.values import Show, read_checkpoint
 from surehold.views.waiting import Pending
-from surehold.web.site import Site, asked, filter_of, named
+from surehold.web.site import OpenStorage, asked, filter_of, named
 
 _MOST = 500
 DOCUMENTS: dict[str, type[Document]] = {
@@ -37,7 +37,7 @@ DOCUMENTS: dict[str, type[Document]] = {
 class Api:
     """The handlers of documents."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: OpenStorage) -> None:
         self._site = site
 
     def runs(self, request: Request) -> Response:

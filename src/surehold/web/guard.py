@@ -137,7 +137,7 @@ class Guard:
             return _refuse(403, "Wrong origin", text)
         try:
             async with asyncio.timeout(MOST_SECONDS):
-                body = await _read(request)
+                body = await read_body(request)
         except TimeoutError:
             return _refuse(408, "Too slow", "The request did not arrive in time.")
         given = None if body is None else _fields(body)
@@ -167,7 +167,7 @@ def _same_origin(request: Request) -> bool:
     return bool(origin.netloc) and origin.netloc == request.headers.get("host")
 
 
-async def _read(request: Request) -> bytes | None:
+async def read_body(request: Request) -> bytes | None:
     """The body; None if it is larger than allowed."""
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > MOST_BYTES:

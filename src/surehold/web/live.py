@@ -43,7 +43,7 @@ _SETTLED = 2.0
 """Seconds after a change in which every look reads the window."""
 _MOST_MISSED = 2000
 """Records that a client is told of at once; after more it is told to read everything again."""
-_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+STREAMED = {"cache-control": "no-store", "x-accel-buffering": "no"}
 Event = tuple[str, dict[str, Any] | None]
 """An id, and the record; None: more was written than is told."""
 
@@ -53,13 +53,13 @@ class Live:
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager
-        self._hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Hub] = WeakKeyDictionary()
+        self._hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ChangeHub] = WeakKeyDictionary()
 
     async def run(self, request: Request) -> Response:
         """Stream the records of a run after the one that was seen last."""
         run_id = request.query_params.get("id", "")
         run = await run_in_threadpool(run_of, self._manager, run_id)
-        last = _seen(request)
+        last = seen_before(request)
         seen = int(last) if last.isdecimal() else run.seq
 
         async def look() -> list[Event]:
@@ -72,7 +72,7 @@ class Live:
 
     async def storage(self, request: Request) -> Response:
         """Stream the records of all runs after the one that was seen last."""
-        hub, seen = self._hub(), _seen(request)
+        hub, seen = self.hub(), seen_before(request)
         told: int | None = None
         missed: set[str] = set()
 
@@ -91,12 +91,13 @@ class Live:
 
         return self._respond(request, look)
 
-    def _hub(self) -> _Hub:
-        return self._hubs.setdefault(asyncio.get_running_loop(), _Hub(self._manager.storage))
+    def hub(self) -> ChangeHub:
+        """The hub of this event loop: it looks at the storage for all streams."""
+        return self._hubs.setdefault(asyncio.get_running_loop(), ChangeHub(self._manager.storage))
 
     def _respond(self, request: Request, look: Callable[[], Awaitable[list[Event]]]) -> Response:
-        stream = _events(request, self._hub(), look)
-        return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
+        stream = _events(request, self.hub(), look)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=STREAMED)
 
     def _records(self, run_id: str, after: int) -> list[Event]:
         run = self._manager.reader.run(run_id)
@@ -143,7 +144,7 @@ def _after(storage: Storage, seen: str) -> list[Event]:
     return [(header.id, _told(header)) for header in found]
 
 
-class _Hub:
+class ChangeHub:
     """Looks at the storage while someone listens, and wakes all who do."""
 
     def __init__(self, storage: Storage) -> None:
@@ -162,7 +163,7 @@ class _Hub:
         self.ready = asyncio.Event()
         """Set once it has looked: it tells of every later record."""
 
-    async def __aenter__(self) -> _Hub:
+    async def __aenter__(self) -> ChangeHub:
         self.clients += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
@@ -238,7 +239,8 @@ class _Hub:
             news.set()
 
 
-def _seen(request: Request) -> str:
+def seen_before(request: Request) -> str:
+    """The id of the last event that a client saw; empty if it states none."""
     return request.headers.get("last-event-id") or request.query_params.get("after", "")
 
 
@@ -248,7 +250,7 @@ def _told(header: Header) -> dict[str, Any]:
 
 
 async def _events(
-    request: Request, hub: _Hub, look: Callable[[], Awaitable[list[Event]]]
+    request: Request, hub: ChangeHub, look: Callable[[], Awaitable[list[Event]]]
 ) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     said, clients = time.monotonic(), 0

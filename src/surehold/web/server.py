@@ -45,7 +45,7 @@ def serve(
     Beyond loopback, *auth* must be chosen: ``token``, the one-time link, or ``proxy:HEADER``, the
     header in which a proxy that signed the user in names them.
     """
-    wide = not _is_loopback(listen)
+    wide = not is_loopback(listen)
     if wide and auth is None:
         raise UsageError(
             f"{listen} can be reached from other machines, and no sign-in was chosen",
@@ -56,17 +56,17 @@ def serve(
             f"listening on {listen}, the page has no name to answer to",
             hint="add --host NAME, the name in the address that people use",
         )
-    with _bind(listen, port) as bound:
+    with bind(listen, port) as bound:
         at = bound.getsockname()[1]
         key = _key()
         allowed = _auth(auth or "token", key)
         token = f"?token={allowed.new_token()}" if isinstance(allowed, Sessions) else ""
-        name = hosts[0] if hosts else _in_address(listen)
+        name = hosts[0] if hosts else in_address(listen)
         site = build(
             manager,
             auth=allowed,
             key=key,
-            hosts={*hosts, *LOOPBACK, _in_address(listen)},
+            hosts={*hosts, *LOOPBACK, in_address(listen)},
             read_only=read_only,
             rules=rules,
             graphs=graphs,
@@ -74,7 +74,7 @@ def serve(
         )
         config = uvicorn.Config(
             site,
-            http=_Timely,
+            http=Timely,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -86,7 +86,7 @@ def serve(
         uvicorn.Server(config).run(sockets=[bound])
 
 
-class _Timely(H11Protocol):
+class Timely(H11Protocol):
     """Closes a connection on which no whole request has begun within `MOST_SECONDS`.
 
     The server would wait for the rest of the headers without end, and answer nobody once it holds
@@ -115,13 +115,14 @@ class _Timely(H11Protocol):
         super().connection_lost(exc)
 
 
-def _bind(listen: str, port: int) -> socket.socket:
+def bind(listen: str, port: int) -> socket.socket:
+    """A socket that listens there; a `UsageError` if it cannot."""
     try:
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         return socket.create_server((listen, port), family=family)
     except OSError as error:
         raise UsageError(
-            f"the page cannot listen on {listen} port {port}: {error.strerror or error}",
+            f"cannot listen on {listen} port {port}: {error.strerror or error}",
             hint="--port N takes another port, --port 0 any that is free",
         ) from error
 
@@ -157,12 +158,14 @@ def _key() -> bytes:
     return key if len(key) == 32 else secrets.token_bytes(32)
 
 
-def _is_loopback(listen: str) -> bool:
+def is_loopback(listen: str) -> bool:
+    """True if only this machine can reach that address."""
     try:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:
         return listen == "localhost"
 
 
-def _in_address(listen: str) -> str:
+def in_address(listen: str) -> str:
+    """The host as it stands in an address."""
     return f"[{listen}]" if ":" in listen else listen

@@ -11,7 +11,14 @@ from starlette.responses import Response
 
 from surehold.core.policy import Rules
 from surehold.engine.managers import CheckpointManager
-from surehold.errors import ConflictError, CorruptError, NotFoundError, SureholdError, UsageError
+from surehold.errors import (
+    ConflictError,
+    CorruptError,
+    NotFoundError,
+    StorageUnavailableError,
+    SureholdError,
+    UsageError,
+)
 from surehold.storage.base import RecordQuery
 from surehold.views.band import Band
 from surehold.views.finder import Finder
@@ -21,7 +28,17 @@ from surehold.views.runs import Filter, SearchTexts
 from surehold.web.rendering import Renderer
 
 
-class Site:
+class OpenStorage:
+    """One storage, and what was read of it before."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self.manager = manager
+        self.finder = Finder(manager)
+        self.surveys = Surveys(manager)
+        self.texts = SearchTexts(manager)
+
+
+class Site(OpenStorage):
     """One storage as a site."""
 
     def __init__(
@@ -34,12 +51,9 @@ class Site:
         graphs: Mapping[str, str],
         address: str = "",
     ) -> None:
+        super().__init__(manager)
         self.address = address
-        self.manager = manager
-        self.finder = Finder(manager)
         self.pasts = Pasts(manager)
-        self.surveys = Surveys(manager)
-        self.texts = SearchTexts(manager)
         self._render = renderer.page
         self.read_only = read_only
         self.rules = rules
@@ -62,16 +76,13 @@ class Site:
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Answer an error: the fact, and what helps."""
-        known = error if isinstance(error, SureholdError) else None
-        message = known.message if known else "This is a defect of Surehold."
-        hint = known.hint if known else f"{type(error).__name__}: {error}"
+        told = Refusal.of(error)
         damaged = error.facts.get("run_id", "") if isinstance(error, CorruptError) else None
-        status = _status_of(error)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
-            failure = {"error": type(error).__name__, "message": message, "hint": hint}
-            return Response(msgspec.json.encode(failure), status, media_type="application/json")
-        return self.error(request, status, message, "" if damaged is not None else hint, damaged)
+            return told.response(status_of(error))
+        hint = "" if damaged is not None else told.hint
+        return self.error(request, status_of(error), told.message, hint, damaged)
 
     def error(
         self, request: Request, status: int, message: str, hint: str = "", damaged: Any = None
@@ -81,11 +92,34 @@ class Site:
         return self.page(request, "error.html", status=status, **facts)
 
 
-def _status_of(error: Exception) -> int:
+class Refusal(msgspec.Struct, kw_only=True):
+    """An error as JSON."""
+
+    error: str
+    message: str
+    hint: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Refusal:
+        """The fact of an error, and what helps."""
+        if isinstance(error, SureholdError):
+            return cls(error=type(error).__name__, message=error.message, hint=error.hint)
+        hint = f"{type(error).__name__}: {error}"
+        return cls(error=type(error).__name__, message="This is a defect of Surehold.", hint=hint)
+
+    def response(self, status: int) -> Response:
+        """The error as an answer."""
+        return Response(msgspec.json.encode(self), status, media_type="application/json")
+
+
+def status_of(error: Exception) -> int:
+    """The status of HTTP that an error has."""
     if isinstance(error, NotFoundError):
         return 404
     if isinstance(error, ConflictError):
         return 409
+    if isinstance(error, StorageUnavailableError):
+        return 503
     return 400 if isinstance(error, UsageError) else 500
 
 

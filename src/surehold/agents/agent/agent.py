@@ -258,19 +258,24 @@ class Agent(AsyncClosing):
         makes it: ``app:make_agent``. A worker executes one run at a time of an agent that is a
         variable, and several of one that a function makes.
         """
-        check_task(task)
-        if not task:
-            raise UsageError("there is no task", hint="give one")
         wanted = QueueOptions(**options)
         await self._open_manager()
         if self.state_manager is None:
             raise UsageError(f"{self!r} saves nothing", hint="give storage=")
-        return AsyncRunHandle(await asyncio.to_thread(self._submit, task, wanted))
+        return AsyncRunHandle(
+            await asyncio.to_thread(self.submit, task, wanted, self.state_manager)
+        )
 
-    def _submit(self, task: str, options: QueueOptions) -> RunHandle[None]:
+    def submit(
+        self, task: str, options: QueueOptions, manager: AsyncCheckpointManager
+    ) -> RunHandle[None]:
+        """Save the run's first state in a queue; blocking. `start` is for users."""
+        check_task(task)
+        if not task:
+            raise UsageError("there is no task", hint="give one")
         model = self._model or self._open_model()
         cycles = Cycles(self, model, "", False)
-        graph = build_graph(self, cycles, self.state_manager, self.agent_id)
+        graph = build_graph(self, cycles, manager, self.agent_id)
         run_id = options.id_for(self.agent_id)
         values = first_values(task, model.name, self._given.in_new_run(self._state, run_id))
         state = State.new(values, run_id=run_id, name=self.agent_id)

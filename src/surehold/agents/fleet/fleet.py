@@ -37,7 +37,7 @@ from surehold.doors.events import Event, Observer, streamed
 from surehold.doors.graph import CheckpointConfig, GraphConfig, StateGraph, entry_draft
 from surehold.doors.result import ModelSpent, RunResult
 from surehold.doors.resume import RunHere, module_that_makes, no_run
-from surehold.doors.submit import AsyncRunHandle, QueueOptions, StartOptions
+from surehold.doors.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft
 from surehold.engine.managers import AsyncCheckpointManager
@@ -384,16 +384,19 @@ class Fleet(AsyncClosing):
 
     async def start(self, user_input: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `surehold.workflow`'s ``start``."""
-        check_task(user_input)
-        if not user_input:
-            raise UsageError("there is no task", hint="give one")
         if not self.checkpointing:
             raise UsageError(f"{self!r} saves nothing", hint="give storage=")
         wanted = QueueOptions(**options)
+        return AsyncRunHandle(await asyncio.to_thread(self.submit, user_input, wanted, self.graph))
+
+    def submit(self, user_input: str, options: QueueOptions, graph: StateGraph) -> RunHandle[None]:
+        """Save the run's first state in a queue; blocking. `start` is for users."""
+        check_task(user_input)
+        if not user_input:
+            raise UsageError("there is no task", hint="give one")
         values = first_state(user_input, self._crew.team)
-        state = State.new(values, run_id=wanted.id_for(self.name), name=self.name)
-        submitted = await asyncio.to_thread(self.graph.submit, state, wanted, ("task",))
-        return AsyncRunHandle(submitted)
+        state = State.new(values, run_id=options.id_for(self.name), name=self.name)
+        return graph.submit(state, options, ("task",))
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
         """The approvals that a run, or every run of the storage, waits for."""

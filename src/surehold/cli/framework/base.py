@@ -72,6 +72,25 @@ class PageFace(Protocol):
     def run_file(self, manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
         """A run as one file, part by part."""
 
+    def serve_runs(
+        self,
+        manager: CheckpointManager,
+        code: Sequence[str],
+        *,
+        listen: str,
+        port: int,
+        tokens: str | None,
+        user: str,
+        ready: Callable[[str, str | None], None],
+    ) -> None:
+        """Serve the runs of a storage over HTTP until a signal."""
+
+    def openapi_of(self, names: Sequence[str]) -> dict[str, Any]:
+        """The OpenAPI document of those requests."""
+
+    def types_of(self, document: Mapping[str, Any]) -> str:
+        """The TypeScript types of an OpenAPI document."""
+
 
 class Cli:
     """One call of a command."""

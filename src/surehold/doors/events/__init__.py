@@ -12,5 +12,6 @@ from surehold.doors.events.observers import register_observer as register_observ
 from surehold.doors.events.observers import resolve_observers as resolve_observers
 from surehold.doors.events.recorded_events import emit as emit
 from surehold.doors.events.recorded_events import events as events
+from surehold.doors.events.recorded_events import events_after as events_after
 from surehold.doors.events.stream import EventStream as EventStream
 from surehold.doors.events.stream import streamed as streamed

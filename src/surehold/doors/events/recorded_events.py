@@ -16,7 +16,7 @@ from surehold.engine.managers import CheckpointManager, opened
 from surehold.engine.runs import UNDER_WAY, status_of_run, view_note
 from surehold.engine.runs.positions import call_context
 from surehold.errors import NotFoundError, UsageError
-from surehold.storage.base import Storage
+from surehold.storage.base import RunInfo, Storage
 from surehold.storage.shared import RunWatch
 
 _AT_ONCE = 500
@@ -109,6 +109,31 @@ class RunEvents:
                     return
                 changes.wait(_PATIENCE)
                 yield []  # a closed iteration ends here
+
+
+def events_after(reader: Reader, run: RunInfo, seen: str) -> list[tuple[str, Event]]:
+    """The recorded events of *run* after the one with the id *seen*, with their ids.
+
+    An id is unique in its run and the same in every process: the number of a record, and of the
+    event in its record. They are the events of 500 records at most; an empty list is the end.
+    """
+    seq, dot, number = seen.partition(".")
+    if seen and not (seq.isdecimal() and number.isdecimal() and dot):
+        raise UsageError(f"{seen!r} is the id of no event", hint="give one that was sent")
+    first, told = (int(seq), int(number)) if seen else (1, 0)
+    at = max(first, 1)
+    while at <= run.seq:
+        upto = min(run.seq, at + _AT_ONCE)
+        found = [
+            (f"{record.header.seq}.{one}", event)
+            for record in reader.records(run.run_id, at, upto)
+            for one, event in enumerate(_events_of(reader, record), 1)
+            if (record.header.seq, one) > (first, told)
+        ]
+        if found:
+            return found
+        at = upto + 1  # these were dropped
+    return []
 
 
 def _told(reader: Reader, records: Iterable[Record]) -> Iterator[Event]:

@@ -431,10 +431,12 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         key: str | None = None,
         delay: float | None = None,
         idempotency_key: str | None = None,
+        by: str = "",
     ) -> Submitting[P, Handle]:
         """The workflow with options of `start`, whose names its parameters may have.
 
         ``charge.options(queue="mail").start("order-7", key="k1")`` passes *key* to the function.
+        The journal names *by* as the person or program that asked for the run.
         """
         submit = partial(
             self._submit,
@@ -444,6 +446,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             key=key,
             delay=delay,
             idempotency_key=idempotency_key,
+            by=by,
         )
 
         def start(args: Any, kwargs: Any) -> Handle:

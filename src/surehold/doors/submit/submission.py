@@ -28,6 +28,7 @@ class StartOptions(TypedDict, total=False):
     delay: float | None
     idempotency_key: str | None
     entry_point: str | None
+    by: str
 
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     entry_point: str | None = None
     """The code to execute, where it is not the variable of a module: ``module:name``."""
+    by: str = ""
+    """The person or program that asked for the run."""
 
     def __post_init__(self) -> None:
         queue: object = self.queue
@@ -75,7 +78,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             key=self.key or "",
             due=None if not self.delay else now + self.delay,
         )
-        return Note(kind=QUEUED, content={}, metadata={QUEUED: msgspec.to_builtins(wanted)})
+        told = {QUEUED: msgspec.to_builtins(wanted)} | ({"by": self.by} if self.by else {})
+        return Note(kind=QUEUED, content={}, metadata=told)
 
 
 _IDEMPOTENCY = uuid.UUID("5b6f2a53-5c0b-4f0e-9d39-4b8b2f1d7c11")

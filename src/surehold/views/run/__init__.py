@@ -1,10 +1,16 @@
-"""One run for its page: a window of its steps, its overview and its strip.
+"""One run: a window of its steps, its overview, its strip and its outcome.
 
 What compares two runs, and lists of runs, belong beside this room.
 """
 
 from __future__ import annotations
 
+from surehold.views.run.outcome import Accepted as Accepted
+from surehold.views.run.outcome import Code as Code
+from surehold.views.run.outcome import CodeList as CodeList
+from surehold.views.run.outcome import RunOutcome as RunOutcome
+from surehold.views.run.outcome import is_over as is_over
+from surehold.views.run.outcome import read_outcome as read_outcome
 from surehold.views.run.overview import MessagePlace as MessagePlace
 from surehold.views.run.overview import Overview as Overview
 from surehold.views.run.overview import ShownChange as ShownChange

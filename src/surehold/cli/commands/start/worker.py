@@ -62,19 +62,11 @@ def worker(
     names = [name.strip() for name in queues.split(",") if name.strip()]
     if not names:
         raise UsageError(f"--queues is {queues!r}", hint="name queues: --queues mail,default")
-    place = _place(listen) if listen is not None else None
+    place = place_of(listen) if listen is not None else None
     with closing(WorkerLog(cli.terminal.stdout)) as log:
         log.hear_libraries()
         served, schedules = served_by(code), schedules_in(code)
-
-        def open_storage() -> CheckpointManager:
-            try:
-                return cli.open()
-            except StorageError as error:
-                log.tell("storage.error", {"error": str(error)})
-                raise
-
-        opened = patiently(open_storage, patience, longest_wait=5.0)
+        opened = open_patiently(cli, log, patience)
         made = Worker(
             opened.storage,
             served,
@@ -97,21 +89,35 @@ def worker(
                 is_healthy=lambda: made.is_healthy,
             )
             log.tell("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
-        with hearing(_Stopping(made, grace).heard):
+        with hearing(Stopping(made, grace).heard):
             made.run(until_idle=until_idle)
         if server is not None:
             server.shutdown()
     return 0
 
 
-def _place(text: str) -> tuple[str, int]:
+def open_patiently(cli: ui.Cli, log: WorkerLog, patience: float) -> CheckpointManager:
+    """The storage; a server that is away is waited for."""
+
+    def open_storage() -> CheckpointManager:
+        try:
+            return cli.open()
+        except StorageError as error:
+            log.tell("storage.error", {"error": str(error)})
+            raise
+
+    return patiently(open_storage, patience, longest_wait=5.0)
+
+
+def place_of(text: str) -> tuple[str, int]:
+    """The host and the port of HOST:PORT."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
         raise UsageError(f"--listen is {text!r}", hint="give HOST:PORT, as in 127.0.0.1:9100")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-class _Stopping:
+class Stopping:
     """Turns SIGTERM and SIGINT into a stop, and ends the process if it takes too long."""
 
     def __init__(self, worker: Worker, grace: float) -> None:
