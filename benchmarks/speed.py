@@ -24,6 +24,8 @@ _PEER_PLACES = (1, 10, 100, 1000)
 _TURNS = 41
 """Saves of each library that are compared at each of these places."""
 _RAM_DISK = Path("/dev/shm")
+_FRAME = 4096 + 24
+"""Bytes of a page in SQLite's log."""
 
 _Save = Callable[[dict[str, Any], int], None]
 
@@ -41,6 +43,7 @@ def measure(directory: Path) -> Iterator[Line]:
         yield _line(f"save of a plain list extended in place, step {place:,}", 4, plain, place, {})
     yield from _on_ram(messages)
     yield from _beside_langgraph(directory, messages)
+    yield from _first_save(messages[0])
 
 
 def _on_ram(messages: list[dict[str, Any]]) -> Iterator[Line]:
@@ -87,6 +90,39 @@ def _beside_langgraph(directory: Path, messages: list[dict[str, Any]]) -> Iterat
         yield Line(
             f"{what} put_writes and put / Surehold", (writes + put) / ours, 1, True, note=note
         )
+
+
+def _first_save(item: dict[str, Any]) -> Iterator[Line]:
+    """The parts of a run's first save on a RAM disk, and the pages that it writes."""
+    if not _RAM_DISK.is_dir():
+        return
+    times, frames = Times(), []
+    with tempfile.TemporaryDirectory(prefix="surehold-bench-", dir=_RAM_DISK) as made:
+        path = Path(made) / "first.db"
+        with SQLiteStorage(path) as storage:
+            pool, manager = storage._pool, CheckpointManager(storage)
+            append = pool.append
+
+            def watched(work: Callable[[Any], Any], batches: int = 1) -> Any:
+                timed = partial(times.time, "statements")
+                return times.time(
+                    "transaction", partial(append, lambda db: timed(partial(work, db)), batches)
+                )
+
+            pool.append = watched  # type: ignore[method-assign]
+            for turn in range(_TURNS):
+                storage.compact()  # its log is empty
+                state = State.new({"messages": [item]}, run_id=f"run-{turn}").at(step=1)
+                times.time("save", partial(manager.save_checkpoint, state))
+                frames.append(path.with_name("first.db-wal").stat().st_size // _FRAME)
+    save, transaction, statements = map(times.median, ("save", "transaction", "statements"))
+    for what, seconds in {
+        "the record and its bookkeeping": save - transaction,
+        "the statements": statements,
+        f"BEGIN and COMMIT of {median(frames):.0f} pages": transaction - statements,
+    }.items():
+        note = f"{seconds * 1e6:.0f} of {save * 1e6:.0f} us"
+        yield Line(f"first save on a RAM disk: {what}", seconds / save, note=note)
 
 
 _Round = dict[int, Times]
