@@ -37,7 +37,7 @@ from surehold.web.service.endpoints import (
 from surehold.web.service.following import Following
 from surehold.web.service.openapi import describe
 from surehold.web.service.tokens import Caller, CallerOf
-from surehold.web.site import Refusal, OpenStorage, asked, status_of
+from surehold.web.site import OpenStorage, Refusal, asked, status_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LISTED = 100
