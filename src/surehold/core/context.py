@@ -1,10 +1,11 @@
-"""Context variables that have a value during a block."""
+"""The place of the running code: context variables, and tasks of other frameworks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -23,3 +24,15 @@ class during(AbstractContextManager[None], Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self._variable.reset(self._token)
+
+
+FrameworkTask = tuple[object, Callable[[], Any]]
+"""A task of a framework that the running code is in, and what gives the positions of its calls."""
+
+FRAMEWORKS: list[Callable[[], FrameworkTask | None]] = []
+"""Functions that find such a task, of each framework whose runs record their calls."""
+
+
+def framework_task() -> FrameworkTask | None:
+    """The task of a framework that the running code is in; None outside of all."""
+    return next((found for find in FRAMEWORKS if (found := find()) is not None), None)

@@ -22,6 +22,11 @@ class Managed(Closing):
         self._awaited = AsyncCheckpointManager.of(self.manager.face)
         self._closes = not isinstance(storage, CheckpointManager)
 
+    @property
+    def awaited(self) -> AsyncCheckpointManager:
+        """The manager that is awaited."""
+        return self._awaited
+
     async def _call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a blocking *function*, in the order of calls, under asyncio or trio."""
         try:

@@ -268,7 +268,7 @@ VALUES: dict[str, Any] = {
 async def test_every_value_comes_back_as_the_type_it_was(side: Side) -> None:
     config = await side.step(thread(), VALUES)
     await side("put_writes", config, list(VALUES.items()), "task")
-    side.saver._threads.reading.forget("t")
+    side.saver.threads.reading.forget("t")
     found = await side("get_tuple", config)
     listed = (await side("list", thread()))[0].checkpoint["channel_values"]
     for values in (found.checkpoint["channel_values"], dict(listed), {**listed}):
@@ -297,7 +297,7 @@ async def test_a_message_that_was_changed_in_place_is_saved_as_it_is_now(side: S
     messages[5].additional_kwargs["new"] = [1]
     del messages[10]
     config = await side.step(config, {"messages": messages})
-    side.saver._threads.reading.forget("t")
+    side.saver.threads.reading.forget("t")
     found = (await side.values(config))["messages"]
     assert found == messages
     assert found[4].response_metadata["n"] is True
@@ -311,7 +311,7 @@ async def test_what_is_equal_and_not_the_same_in_a_message_is_saved_as_it_is_now
         messages = [ToolMessage("x", tool_call_id="1", id="t", artifact=artifact)]
         messages += [HumanMessage(f"{n}", id=str(n)) for n in range(12)]
         config = await side.step(config, {"messages": messages})
-        side.saver._threads.reading.forget("t")
+        side.saver.threads.reading.forget("t")
         found = (await side.values(config))["messages"][0].artifact
         assert repr(found) == repr(artifact)
 
@@ -360,7 +360,7 @@ def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
             checkpoint: Any = empty_checkpoint()
             checkpoint["channel_values"] = {"text": f"{step} ".ljust(size, "-")}
             config = saver.put(config, checkpoint, {"source": "loop", "step": step}, {})
-        known = saver._threads.reading._recent["t", ""]
+        known = saver.threads.reading._recent["t", ""]
         assert [found.header.step for found in known] == [*range(20 - kept, 20)]
         listed = [one.checkpoint["channel_values"]["text"] for one in saver.list(thread())]
         assert listed == [f"{step} ".ljust(size, "-") for step in reversed(range(20))]
@@ -376,7 +376,7 @@ def test_lists_that_are_not_shared_are_not_kept_in_memory(trimmed: bool, kept: i
             checkpoint: Any = empty_checkpoint()
             checkpoint["channel_values"] = {"messages": said[first : step + 20]}
             config = saver.put(config, checkpoint, {"source": "loop", "step": step}, {})
-        assert len(saver._threads.reading._recent["t", ""]) == kept
+        assert len(saver.threads.reading._recent["t", ""]) == kept
 
 
 def test_a_thread_that_another_process_deleted_and_began_anew_can_be_gone_on_with(
@@ -465,9 +465,9 @@ def test_a_crafted_record_neither_imports_nor_calls_anything(tag: str, tmp_path:
     crafted = msgspec.json.encode([{"$t": tag, "v": ["touch", {"$t": tag, "v": "x"}]}])
     with SureholdSaver(address) as saver:
         _put(saver, {"n": 0})
-        found = saver._threads.reading.find(Address("t", "", None))
+        found = saver.threads.reading.find(Address("t", "", None))
         assert found is not None
-        loaded = saver._threads.reading.load(found)
+        loaded = saver.threads.reading.load(found)
         assert loaded is not None
         place = Place(run_id="t", name="langgraph")
         draft = draft_of(place, {"n": crafted}, loaded.beside, found.id, Lineage(None))

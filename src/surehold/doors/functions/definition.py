@@ -60,6 +60,7 @@ from surehold.engine.runs.positions import (
     CallContext,
     CallOrder,
     call_context,
+    recording_context,
     warn_beside,
 )
 from surehold.errors import ShapeError, UsageError
@@ -102,7 +103,7 @@ class Step(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; in a run, record its outcome or return the recorded one."""
-        context = call_context()
+        context = recording_context()
         run = context.run if context is not None else None
         if context is None or run is None:
             if context is None:
@@ -127,7 +128,7 @@ class AsyncStep(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Take the next position in the run, and give what is to be awaited."""
-        context = call_context()
+        context = recording_context()
         run = context.run if context is not None else None
         if context is None or run is None:
             return _awaiting(self.function(*args, **kwargs))

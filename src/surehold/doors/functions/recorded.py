@@ -23,6 +23,7 @@ from surehold.engine.runs.positions import (
     CallOrder,
     call_context,
     check_awaited,
+    recording_context,
 )
 from surehold.errors import Cancelled, ShapeError, UsageError
 
@@ -197,7 +198,7 @@ def recorded_value(name: str, make: Callable[[str], T]) -> T:
 
     *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
     """
-    context = call_context()
+    context = recording_context()
     run = context.run if context is not None else None
     if context is None or run is None:
         return make("")

@@ -112,6 +112,7 @@ def _notes_in(
                 step=header.step,
                 node=header.node,
                 parent=header.parent,
+                tags=header.tags,
             )
             found.append((header.seq, note))
     return found, branches

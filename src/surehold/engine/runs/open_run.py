@@ -76,6 +76,8 @@ class OpenRun:
     is a manager, or the storage for a manager of its own. *alone*: the event loop of the async
     face executes nothing else, and may be blocked by saves between two steps.
 
+    Not *leased*: the run is a framework's, which lets several processes write to its threads.
+
     *between_saves*: the run is held from save to save, and needs no `open`. No thread renews its
     lease, which is timed by *now*; a save continues after what another has saved meanwhile, with a
     warning.
@@ -90,6 +92,7 @@ class OpenRun:
         *,
         alone: bool = False,
         between_saves: bool = False,
+        leased: bool = True,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.run_id = run_id
@@ -145,7 +148,7 @@ class OpenRun:
             self._journal, run_id, seconds=lease_seconds, on_lost=self._lose_lease
         )
         self._beginning = threading.Lock()
-        self._open = between_saves
+        self._open = between_saves or not leased
         self._pid = os.getpid()
         self._loaded: dict[tuple[str, str], Any] = {}
         """The open notes as they were loaded, by kind and id."""

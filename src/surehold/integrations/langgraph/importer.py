@@ -98,8 +98,8 @@ def _bring(
 
 
 def _found(saver: SureholdSaver, address: Address) -> Found | None:
-    header = saver._threads.reading.find(address)
-    return saver._threads.reading.load(header) if header is not None else None
+    header = saver.threads.reading.find(address)
+    return saver.threads.reading.load(header) if header is not None else None
 
 
 def _texts(row: _Row) -> dict[str, bytes]:
@@ -118,13 +118,13 @@ def _put(row: _Row, saver: SureholdSaver) -> Any:
         places = [place for place, _, _ in writes]
         notes.append(note_of(row.address, stored, task, path, places))
     checkpoint = {**row.checkpoint, "id": row.address.checkpoint_id}
-    return saver._threads.put(parent, checkpoint, _texts(row), row.metadata, notes=tuple(notes))
+    return saver.threads.put(parent, checkpoint, _texts(row), row.metadata, notes=tuple(notes))
 
 
 def _compare(row: _Row, found: Found | None, saver: SureholdSaver) -> None:
     """Raise a `CorruptError` unless the stored checkpoint equals the source."""
     checkpoint_id = row.address.checkpoint_id or ""
-    written = [] if found is None else saver._threads.reading.written(found.header, checkpoint_id)
+    written = [] if found is None else saver.threads.reading.written(found.header, checkpoint_id)
     order = sorted(row.writes, key=lambda write: write[:3])
     wanted = [(task, channel, encode_value(v)) for _, task, _, channel, v in order]
     plain, rest = split_metadata(row.metadata)

@@ -104,14 +104,14 @@ class ThreadReading(Reading):
             yield note.seq, answer.id, read(bytes(answer.value))
 
     def notes_of(self, headers: Sequence[Header]) -> list[int]:
-        """Seqs of the writes to these checkpoints, of questions and of answers."""
+        """Seqs of the writes to these checkpoints, of questions, answers and effects."""
         run_id = headers[0].run_id
         found = [
             note.seq
             for header in headers
             for note in self.write_headers(run_id, header.scope, header.id)
         ]
-        for kind in ("question", "answer"):
+        for kind in ("question", "answer", "effect"):
             query = RecordQuery(run_id=run_id, kind=kind, notes=True)
             found += [note.seq for note in self._storage.headers(query)]
         return sorted(found)

@@ -33,6 +33,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.integrations.langgraph.backpressure import Backpressure
 from surehold.integrations.langgraph.message_cache import MessageCache, value_of
 from surehold.integrations.langgraph.records import Address
+from surehold.integrations.langgraph.tasks import Tasks, begin, install
 from surehold.integrations.langgraph.threads import Threads
 from surehold.integrations.langgraph.types import Sealed, encode_value, register_all
 from surehold.integrations.type_learning import adopt, adopt_named
@@ -76,19 +77,23 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         register_all()
         adopt_named(types)
         self._manage(storage)
-        self._threads = Threads(self.manager.face, name)
-        self._name = name
+        self.threads = Threads(self.manager.face, name)
+        self.run_name = name
         self._messages = MessageCache()
         self._backpressure = Backpressure(self._flush)
         self._single_writer = single_writer
+        self.surehold_tasks = Tasks()
+        install()
 
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self._threads.get(Address.of(config), self._value)
+        begin()
+        return self.threads.get(Address.of(config), self._value)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self._awaited.call(self._threads.get, Address.of(config), self._value)
+        begin()
+        return await self._awaited.call(self.threads.get, Address.of(config), self._value)
 
     def list(
         self,
@@ -121,7 +126,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Iterator[Any]:
-        return self._threads.listing(
+        return self.threads.listing(
             Address.of(config) if config else None,
             self._value,
             wanted=filter or {},
@@ -132,12 +137,12 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return self._threads.delta_history(Address.of(config), channels, self._value)
+        return self.threads.delta_history(Address.of(config), channels, self._value)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        read = self._threads.delta_history
+        read = self.threads.delta_history
         return await self._awaited.call(read, Address.of(config), channels, self._value)
 
     # Writing
@@ -149,7 +154,8 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        with self._backpressure.saving(new_versions.values()) as stored:
+        landing = self.surehold_tasks.landing.of(config, checkpoint["id"])
+        with self._backpressure.saving(new_versions.values()) as stored, landing:
             self.manager.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
@@ -160,7 +166,8 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        with self._backpressure.saving(new_versions.values()) as stored:
+        landing = self.surehold_tasks.landing.of(config, checkpoint["id"])
+        with self._backpressure.saving(new_versions.values()) as stored, landing:
             await self._awaited.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
@@ -178,7 +185,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
         }
         full: Any = get_checkpoint_metadata(config, metadata)
         forward = self._single_writer and full.get("source") in (None, "input", "loop")
-        return self._threads.put(
+        return self.threads.put(
             address, checkpoint, texts, full, fast_forward_only=forward, stored=stored
         )
 
@@ -207,7 +214,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     ) -> Any:
         texts = [self._text(value) for _, value in writes]
         address = Address.of(config)
-        return self._threads.put_writes(address, writes, texts, task_id, path, self._value)
+        return self.threads.put_writes(address, writes, texts, task_id, path, self._value)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         return self._backpressure.after(current)
@@ -223,7 +230,7 @@ class SureholdSaver(BaseCheckpointSaver[str], Managed):
     def _upkeep(self) -> Upkeep:
         from surehold.integrations.langgraph.upkeep import Upkeep
 
-        return Upkeep(self.manager.face, self._name, self._threads)
+        return Upkeep(self.manager.face, self.run_name, self.threads)
 
     def delete_thread(self, thread_id: str) -> None:
         self._messages.forget(str(thread_id))

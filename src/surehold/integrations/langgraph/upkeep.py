@@ -124,19 +124,21 @@ class Upkeep:
         if found is not None:
             draft = msgspec.structs.replace(_again(found, header.run_id), force_keyframe=True)
             yield from self._threads.save(
-                draft, found.texts, found.beside, notes_for=lambda _: self._open_questions(header)
+                draft, found.texts, found.beside, notes_for=lambda _: self._open_notes(header)
             )
 
-    def _open_questions(self, header: Header) -> tuple[Note, ...]:
-        """The open questions of a checkpoint; they wait only where they follow it."""
+    def _open_notes(self, header: Header) -> tuple[Note, ...]:
+        """The open questions and the effects of a checkpoint; both must follow it."""
         from surehold.engine.runs import open_notes
 
         run = self._face.reader.run(header.run_id) if not header.scope else None
-        waiting = open_notes(self._face.reader, run).waiting() if run is not None else ()
+        if run is None:
+            return ()
+        ledger = open_notes(self._face.reader, run)
+        asked = [note for note in ledger.waiting() if note.kind == "question"]
         return tuple(
-            msgspec.structs.replace(note, parent=header.id, name=self._name)
-            for note in waiting
-            if note.kind == "question"
+            msgspec.structs.replace(note, parent=note.parent or header.id, name=self._name)
+            for note in (*asked, *ledger.effects())
         )
 
     def copy_thread(self, source: str, target: str) -> Steps[None]:

@@ -37,9 +37,9 @@ from surehold.engine.runs.effects.recorded_error import read_error, write_error
 from surehold.engine.runs.positions import (
     BRANCH,
     CallContext,
-    call_context,
     check_awaited,
     idempotency_key,
+    recording_context,
 )
 from surehold.errors import (
     Drained,
@@ -142,7 +142,7 @@ async def _effect(
     wait: bool = True,
     outside_ok: bool = True,
 ) -> Any:
-    context = call_context()
+    context = recording_context()
     run = context.run if context is not None else None
     if context is None or run is None:
         if context is None and not outside_ok:

@@ -8,9 +8,11 @@ from surehold.engine.runs.positions.context import call_context as call_context
 from surehold.engine.runs.positions.context import check_awaited as check_awaited
 from surehold.engine.runs.positions.context import idempotency_key as idempotency_key
 from surehold.engine.runs.positions.context import place_name as place_name
+from surehold.engine.runs.positions.context import recording_context as recording_context
 from surehold.engine.runs.positions.context import warn_beside as warn_beside
 from surehold.engine.runs.positions.functions import CallOrder as CallOrder
 from surehold.engine.runs.positions.functions import Recorded as Recorded
+from surehold.engine.runs.positions.loops import InsideCall as InsideCall
 from surehold.engine.runs.positions.loops import LoopProgress as LoopProgress
 from surehold.engine.runs.positions.loops import RunBody as RunBody
 from surehold.engine.runs.positions.loops import RunContext as RunContext

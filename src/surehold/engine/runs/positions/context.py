@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from surehold.core.context import framework_task
 from surehold.core.records import Effect, digest_of
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effect_log import Spot
@@ -33,7 +34,7 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("around", "begun", "emit", "failed", "repeats", "run")
+    __slots__ = ("around", "begun", "emit", "failed", "repeats", "run", "within_task")
     calls_are_steps = False
     """True if each call is a step of the run, and not part of a step."""
 
@@ -50,6 +51,9 @@ class CallContext(ABC):
         """The positions of the code that this code is called by."""
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
+        found = framework_task()
+        self.within_task = found[0] if found is not None else None
+        """The task of a framework in whose code these positions begin."""
 
     @property
     @abstractmethod
@@ -202,6 +206,15 @@ def call_context() -> CallContext | None:
     return CURRENT_STEP.get() or OPEN_RUN.get()
 
 
+def recording_context() -> CallContext | None:
+    """The innermost run that the running code is in, a framework's included."""
+    own, found = call_context(), framework_task()
+    if found is None or (own is not None and own.within_task is found[0]):
+        return own
+    positions: CallContext | None = found[1]()
+    return positions
+
+
 RUNS_HERE: list[str] = []
 """The functions and blocks that this process executes, by run id."""
 _warned_of: set[str] = set()
@@ -224,7 +237,7 @@ def warn_beside(name: str) -> None:
 
 def check_awaited(what: str, instead: str) -> None:
     """Raise a `UsageError` if *what* must be awaited, and the running code cannot."""
-    context = call_context()
+    context = recording_context()
     if context is not None and context.awaited is False:
         raise UsageError(
             f"{what} must be awaited, and this code is not async",

@@ -95,7 +95,7 @@ class RunContext(CallContext):
 
     def inside(self, place: str, awaited: bool | None) -> CallContext:
         """The positions of the calls that the call at *place* makes itself."""
-        return _InsideCall(self, place, awaited)
+        return InsideCall(self, place, awaited)
 
     def check(self) -> None:
         """Begin a recorded call, unless the run is left or lost; raise `Cancelled` once."""
@@ -237,7 +237,7 @@ def not_there_again(run_id: str) -> ShapeError:
     )
 
 
-class _InsideCall(CallContext):
+class InsideCall(CallContext):
     """Positions of the calls that a recorded call makes itself: ``pay@4/charge@1``."""
 
     __slots__ = ("_counts", "_place", "awaited", "spot")
@@ -260,4 +260,4 @@ class _InsideCall(CallContext):
 
     def inside(self, place: str, awaited: bool | None) -> CallContext:
         """The positions of the calls that the call at *place* makes itself."""
-        return _InsideCall(self, place, awaited)
+        return InsideCall(self, place, awaited)
