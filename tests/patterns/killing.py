@@ -133,7 +133,7 @@ def check_every_kill(
         kills += seen.killed
         at = f"killed {where} append {place}"
         _compare(made, wanted, seen, made.at_once if where == "before" else 0, at)
-    assert kills > 1, "nothing was recorded"
+    assert kills > 0, "nothing was recorded"
     return kills
 
 
@@ -272,6 +272,9 @@ def _run_by_worker(served: str) -> None:
     def run(self: Any, *args: Any, run_id: str, wait: bool = True, **options: Any) -> Any:
         self.start(*args, run_id=run_id, **options)
         work()
+        while wait and self.result(run_id).status == "waiting":  # for others in this program
+            time.sleep(0.01)
+            work()
         return self.result(run_id)
 
     async def run_async(

@@ -15,7 +15,7 @@ from surehold.errors import NotFoundError
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "patterns").glob("*.md"))
 FILE = re.compile(r'^```python title="(?P<name>[\w.]+)"\n(?P<text>.*?)^```$', re.M | re.S)
-ENDS = ("waiting", "completed", "no trip")
+ENDS = ("waiting", "completed", "no trip", "Oslo 1", "Rome 2", "run 'trip-7' refused")
 """The beginnings of lines that a program prints about its run, outside of recorded calls."""
 AT_ONCE = {"fan-out": 4}
 COMMAND = re.compile(r"^\$ (?:python|surehold) (.+)$", re.M)

@@ -38,12 +38,14 @@ THEIRS = {
     "patch": ("Temporal", "hello/hello_patch.py", 149),
     "payment_webhook": ("Restate", "signalspayments/", 178),
     "polling": ("Temporal", "polling/infrequent/", 82),
+    "query": ("Temporal", "hello/hello_query.py", 64),
     "retry": ("Temporal", "hello/hello_activity_retry.py", 74),
     "saga": ("Restate", "sagas/app.py", 90),
     "search_attributes": ("Temporal", "hello/hello_search_attributes.py", 54),
     "signals": ("Temporal", "hello/hello_signal.py", 77),
     "sleep_for_days": ("Temporal", "sleep_for_days/", 114),
     "updatable_timer": ("Temporal", "updatable_timer/", 178),
+    "update": ("Temporal", "hello/hello_update.py", 57),
     "widget_store": ("DBOS", "widget-store/, main.py and schema.py", 323),
 }
 """The system, the sample and its lines, all of them counted, of which each is a port."""

@@ -6,6 +6,11 @@ Holds workflows, steps, and the recorded clock, chance and waits. What an effect
 
 from __future__ import annotations
 
+from surehold.doors.functions.asking import Update as Update
+from surehold.doors.functions.asking import on_query as on_query
+from surehold.doors.functions.asking import query as query
+from surehold.doors.functions.asking import receive_update as receive_update
+from surehold.doors.functions.asking import update as update
 from surehold.doors.functions.continuing import continue_as_new as continue_as_new
 from surehold.doors.functions.definition import AsyncStep as AsyncStep
 from surehold.doors.functions.definition import AsyncWorkflow as AsyncWorkflow

@@ -13,9 +13,10 @@ from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
-from surehold.core.records import Attributes, Effect, Published
+from surehold.core.records import Answer, Attributes, Effect, Published
 from surehold.core.values import decode, encode
 from surehold.engine.commit import in_event_loop
+from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.messages import Attribute, header_value
 from surehold.engine.runs.positions import (
@@ -77,11 +78,30 @@ def set_attributes(**values: Attribute | None) -> Any:
 
 def _keep(what: str, kind: type[Published], values: Mapping[str, Any]) -> Any:
     """Merge *values* with those that the run keeps; once at this position."""
+
+    def merge(run: OpenRun) -> Published:
+        entry = kind(values=msgspec.Raw())
+        before = run.ledger.find(kind, entry.id)
+        merged = {**(decode(bytes(before.values)) if before is not None else {}), **values}
+        if isinstance(entry, Attributes):
+            merged = {name: value for name, value in merged.items() if value is not None}
+            entry.found_by = {name: header_value(name, value) for name, value in merged.items()}
+        entry.values = msgspec.Raw(encode(merged))
+        return entry
+
+    return write_once(what, merge)
+
+
+def write_once(what: str, make: Callable[[OpenRun], Published | Answer]) -> Any:
+    """Write the note that *make* gives, durable and once at this position.
+
+    Outside a run nothing happens. Awaited in async code.
+    """
     context = call_context()
     run = context.run if context is not None else None
     if context is None or run is None:
         return asyncio.sleep(0) if in_event_loop() else None
-    entry = _kept(context, what, kind, values)
+    entry = _new_entry(context, run, what, make)
     awaited = in_event_loop() if context.awaited is None else context.awaited
     if awaited:
         return to_await(f"{what}()", _show(context, entry))
@@ -90,28 +110,24 @@ def _keep(what: str, kind: type[Published], values: Mapping[str, Any]) -> Any:
     return None
 
 
-def _kept(
-    context: CallContext, what: str, kind: type[Published], values: Mapping[str, Any]
-) -> Published | None:
+def _new_entry(
+    context: CallContext,
+    run: OpenRun,
+    what: str,
+    make: Callable[[OpenRun], Published | Answer],
+) -> Published | Answer | None:
     """The note to write, and its place; None if it was written before."""
     context.check()
     id, known, _ = context.locate(what, None, "")
-    run = context.run
-    if known is not None or run is None:
+    if known is not None:
         return None
     context.check_new(id)
-    entry = kind(values=msgspec.Raw())
-    before = run.ledger.find(kind, entry.id)
-    merged = {**(decode(bytes(before.values)) if before is not None else {}), **values}
-    if isinstance(entry, Attributes):
-        merged = {name: value for name, value in merged.items() if value is not None}
-        entry.found_by = {name: header_value(name, value) for name, value in merged.items()}
-    entry.values = msgspec.Raw(encode(merged))
+    entry = make(run)
     _defer(context, id, what, None)
     return entry
 
 
-async def _show(context: CallContext, entry: Published | None) -> None:
+async def _show(context: CallContext, entry: Published | Answer | None) -> None:
     if entry is not None and context.run is not None:
         await context.run.ledger.write(entry, context.spot)
 

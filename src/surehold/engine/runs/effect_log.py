@@ -295,6 +295,8 @@ def _note(entry: Entry, spot: Spot) -> Note:
         metadata = {"spent": spent | {key: value for key, value in named.items() if value}}
     elif type(entry) is Mailbox:
         metadata = {"taken": entry.taken}  # what retention must keep is decided without a key
+    elif type(entry) is Answer and entry.id.startswith("update "):
+        metadata = {"answers": entry.id}
     elif type(entry) is Attributes:
         metadata = dict(entry.found_by)
     return Note(

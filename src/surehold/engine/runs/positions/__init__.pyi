@@ -1,3 +1,4 @@
+from surehold.engine.runs.positions.context import ASKED as ASKED
 from surehold.engine.runs.positions.context import CURRENT_STEP as CURRENT_STEP
 from surehold.engine.runs.positions.context import ONLY_REPLAYED as ONLY_REPLAYED
 from surehold.engine.runs.positions.context import OPEN_RUN as OPEN_RUN

@@ -127,6 +127,8 @@ class CallContext(ABC):
 
     def leave(self, error: BaseException) -> BaseException:
         """Leave the run with *error*, which is to be raised now."""
+        if (asked := ASKED.get()) is not None:
+            asked()
         return self.run.leaving.mark(error, self) if self.run is not None else error
 
     def is_within(self, outer: CallContext) -> bool:
@@ -195,6 +197,8 @@ def idempotency_key(run: OpenRun, place: str) -> str:
 
 
 CURRENT_STEP: ContextVar[StepContext | None] = ContextVar("surehold_here", default=None)
+ASKED: ContextVar[Callable[[], None] | None] = ContextVar("surehold_asked", default=None)
+"""Asks the run that is replayed for a query, before its code is told that it is left."""
 ONLY_REPLAYED: ContextVar[bool] = ContextVar("surehold_only_replayed", default=False)
 """True where a run is replayed to see if its code fits: it is left at the first new call."""
 OPEN_RUN: ContextVar[CallContext | None] = ContextVar("surehold_open_run", default=None)
