@@ -11,7 +11,7 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.core.values import decode
-from surehold.engine.journal import Loaded, changes_between
+from surehold.engine.journal import Change, Loaded, changes_between
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
 from surehold.errors import SureholdError
@@ -51,10 +51,7 @@ def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
     """The changes that turn the state of *a* into that of *b*."""
     reader = manager.reader
     before, after = reader.load_visible(a), reader.load_visible(b)
-    changes = change_rows(changes_between(before, after))
-    for row in changes:
-        if row.op != "add":
-            row.old = raw(_old(before, row.path))
+    changes = rows_from(before, changes_between(before, after))
     ends = [row.path for row in changes if row.path.endswith("/-")]
     costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
     return Diff(
@@ -66,6 +63,15 @@ def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
         tokens=costs[1].tokens - costs[0].tokens,
         dollars=costs[1].dollars - costs[0].dollars,
     )
+
+
+def rows_from(before: Loaded, changes: Iterable[Change]) -> list[ChangeRow]:
+    """Changes of the state *before*, with the values that it had."""
+    rows = change_rows(changes)
+    for row in rows:
+        if row.op != "add":
+            row.old = raw(_old(before, row.path))
+    return rows
 
 
 def _old(before: Loaded, path: str) -> Any:

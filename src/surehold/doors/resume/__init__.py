@@ -31,6 +31,8 @@ from surehold.doors.resume.progress import difference as difference
 from surehold.doors.resume.progress import read_progress as read_progress
 from surehold.doors.resume.progress import spent_until as spent_until
 from surehold.doors.resume.progress import write_progress as write_progress
+from surehold.doors.resume.replaying import ReplayVerdict as ReplayVerdict
+from surehold.doors.resume.replaying import replay_run as replay_run
 from surehold.doors.resume.rewind import across_branches as across_branches
 from surehold.doors.resume.rewind import done_for_good as done_for_good
 from surehold.doors.resume.rewind import of_the_run as of_the_run

@@ -6,6 +6,7 @@ Nothing here executes a program's own steps: `surehold exec` starts it as it is.
 
 from __future__ import annotations
 
+from surehold.integrations.recorder.inside import Divergence as Divergence
 from surehold.integrations.recorder.inside import Selection as Selection
 from surehold.integrations.recorder.launcher import Program as Program
 from surehold.integrations.recorder.launcher import ProgramEnd as ProgramEnd
@@ -19,6 +20,7 @@ from surehold.integrations.recorder.savings import GROUPS as GROUPS
 from surehold.integrations.recorder.savings import Saving as Saving
 from surehold.integrations.recorder.savings import read_savings as read_savings
 from surehold.integrations.recorder.sessions import is_file as is_file
+from surehold.integrations.recorder.sessions import offline as offline
 from surehold.integrations.recorder.sessions import record as record
 from surehold.integrations.recorder.sessions import record_in_file as record_in_file
 from surehold.integrations.recorder.sessions import replay as replay

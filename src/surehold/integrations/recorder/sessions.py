@@ -98,6 +98,14 @@ def replay(
 
 
 @contextmanager
+def offline(where: str) -> Iterator[None]:
+    """Refuse the model calls of the block with a `Divergence`; *where* is named in its text."""
+    install()
+    with playing(Recording(StoredCalls([]), MatchRules(offline=True), where=where)):
+        yield
+
+
+@contextmanager
 def record_in_file(
     path: Path,
     mode: str,

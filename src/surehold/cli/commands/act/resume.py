@@ -63,16 +63,9 @@ def resume(
             hint=f"resume from one of the run itself: surehold log {found.run_id} lists them",
             run_id=found.run_id,
         )
-    given = entry or cli.settings.graphs.value.get(found.name, "")
-    where = given or _recorded(cli, found)
     if dry_run:
-        return _explain(cli, found, where, earlier)
-    if not given:
-        cli.confirm(
-            f"run {found.run_id} asks to import {where}",
-            yes=yes,
-            hint="--yes imports it; or name it with --entry, or in [graphs] of surehold.toml",
-        )
+        return _explain(cli, found, _given(cli, found, entry) or _recorded(cli, found), earlier)
+    where = entry_for(cli, found, entry, yes=yes)
     ui.import_from_here()
     graph = load_resumable(where)
     manager = graph.manager_on(cli.storage, cli.manager.hook_manager)
@@ -80,6 +73,24 @@ def resume(
         return _resume(cli, graph.over(manager), found, where, earlier, force=force)
     finally:
         asyncio.run(manager.close())
+
+
+def entry_for(cli: ui.Cli, run: RunInfo, entry: str | None, *, yes: bool) -> str:
+    """The code of a run: the one that is given or, after a confirmation, the recorded one."""
+    given = _given(cli, run, entry)
+    if given:
+        return given
+    where = _recorded(cli, run)
+    cli.confirm(
+        f"run {run.run_id} asks to import {where}",
+        yes=yes,
+        hint="--yes imports it; or name it with --entry, or in [graphs] of surehold.toml",
+    )
+    return where
+
+
+def _given(cli: ui.Cli, run: RunInfo, entry: str | None) -> str:
+    return entry or str(cli.settings.graphs.value.get(run.name, ""))
 
 
 def _recorded(cli: ui.Cli, run: RunInfo) -> str:

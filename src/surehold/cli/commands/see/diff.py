@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +11,7 @@ from surehold.cli import framework as ui
 from surehold.core.records import Header
 from surehold.errors import NotFoundError
 from surehold.views.comparison import Diff, read_diff
+from surehold.views.documents import ChangeRow
 
 _INLINE = 60
 """An old and a new value of this many characters share a line."""
@@ -61,7 +62,13 @@ def diff_lines(document: Diff) -> Iterator[object]:
             ui.Cell(f"{sign} {info.run_id}@{info.step}", "bold"),
             ui.Cell(f"  {ui.clock(info.saved_at)}  {info.checkpoint_id}", "dim"),
         )
-    for row in document.changes:
+    yield from change_lines(document.changes)
+    yield ui.Line.of(ui.Cell(_summary(document), "dim"))
+
+
+def change_lines(rows: Iterable[ChangeRow]) -> Iterator[object]:
+    """Changes of a state for people: old and new values."""
+    for row in rows:
         shown = [_SIGNS[row.op], ui.Cell(row.path[1:].removesuffix("/-"), "blue"), " "]
         old, new = _written(row.old), _written(row.value)
         match row.op:
@@ -75,7 +82,6 @@ def diff_lines(document: Diff) -> Iterator[object]:
                 yield ui.Line.of(*shown)
                 yield ui.Line.of(ui.Cell(f"  - {ui.cut(old, _LONGEST)}", "red"))
                 yield ui.Line.of(ui.Cell(f"  + {ui.cut(new, _LONGEST)}", "green"))
-    yield ui.Line.of(ui.Cell(_summary(document), "dim"))
 
 
 def _written(value: Any) -> str:
