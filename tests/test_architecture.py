@@ -61,7 +61,7 @@ ROOMS = {
     " comparison finder forgetting",
     "demo": "graph job runs",
     "testing": "journal scripted contract selftest",
-    "cli": "settings framework listing console commands app",
+    "cli": "settings framework listing changes entries console commands app",
     "web": "forms markdown drawing sessions live guard rendering site single_file api pages actions"
     " application server service",
 }

@@ -15,15 +15,15 @@ from surehold.doors.resume.entry_points import Resumable
 from surehold.doors.resume.progress import read_progress
 from surehold.engine.journal import Change, Loaded, changes_between
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
+from surehold.engine.runs import StopScope
 from surehold.engine.runs.effects import REPLAY_ONLY
-from surehold.engine.runs.stop import StopScope
 from surehold.errors import ConflictError, NotFoundError, Signal
 from surehold.storage.base import Batch, RecordQuery
 from surehold.storage.memory import MemoryStorage
 
 
 class ReplayVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay of a run's steps found."""
+    """The outcome of a replay of a run's steps."""
 
     run_id: str
     steps: int
@@ -47,7 +47,9 @@ def replay_run(
     *,
     refusals: tuple[type[BaseException], ...] = (),
 ) -> ReplayVerdict:
-    """Execute each step of a run again, with its recorded calls, and compare the states.
+    """Execute each step of a run again, and compare the states.
+
+    Calls have their recorded outcomes.
 
     Each step begins with the recorded state before it, in a copy in memory; the run stays as it
     is. A workflow is executed as a whole. A call that was not recorded is not made: there the
@@ -107,7 +109,7 @@ class _Steps:
             self.pairs = [(one, other) for one, other in pairwise(own) if other.step > one.step]
 
     def differs(self, before: Header, wanted: Header) -> _Difference | None:
-        """How a step differs; None if it does not."""
+        """The difference that a step makes; None if it makes none."""
         scope, met, failure = StopScope(), list[str](), ""
         with _Copy(self._run_id, wanted.step, scope) as memory:
             self._fill(memory, before, wanted)

@@ -99,7 +99,7 @@ def replay(
 
 @contextmanager
 def offline(where: str) -> Iterator[None]:
-    """Refuse the model calls of the block with a `Divergence`; *where* is named in its text."""
+    """Refuse the model calls of the block with a `Divergence` that names *where*."""
     install()
     with playing(Recording(StoredCalls([]), MatchRules(offline=True), where=where)):
         yield

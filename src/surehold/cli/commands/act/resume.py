@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import effect_choices
+from surehold.cli.entries import entry_for, entry_of
 from surehold.core.records import Header
 from surehold.doors.resume import Resumable, ResumePlan, explain, load_resumable
 from surehold.errors import RunError, Signal, SureholdError, UsageError
 from surehold.storage.base import RunInfo
-from surehold.views.waiting import recorded_entry, rewind_text
+from surehold.views.waiting import rewind_text
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
@@ -64,7 +65,7 @@ def resume(
             run_id=found.run_id,
         )
     if dry_run:
-        return _explain(cli, found, _given(cli, found, entry) or _recorded(cli, found), earlier)
+        return _explain(cli, found, entry_of(cli, found, entry), earlier)
     where = entry_for(cli, found, entry, yes=yes)
     ui.import_from_here()
     graph = load_resumable(where)
@@ -73,42 +74,6 @@ def resume(
         return _resume(cli, graph.over(manager), found, where, earlier, force=force)
     finally:
         asyncio.run(manager.close())
-
-
-def entry_for(cli: ui.Cli, run: RunInfo, entry: str | None, *, yes: bool) -> str:
-    """The code of a run: the one that is given or, after a confirmation, the recorded one."""
-    given = _given(cli, run, entry)
-    if given:
-        return given
-    where = _recorded(cli, run)
-    cli.confirm(
-        f"run {run.run_id} asks to import {where}",
-        yes=yes,
-        hint="--yes imports it; or name it with --entry, or in [graphs] of surehold.toml",
-    )
-    return where
-
-
-def _given(cli: ui.Cli, run: RunInfo, entry: str | None) -> str:
-    return entry or str(cli.settings.graphs.value.get(run.name, ""))
-
-
-def _recorded(cli: ui.Cli, run: RunInfo) -> str:
-    entry = recorded_entry(cli.manager, run)
-    if entry == "":
-        raise UsageError(
-            f"run {run.run_id!r} is a LangGraph thread",
-            hint="graph.invoke(None, config) resumes it",
-            run_id=run.run_id,
-        )
-    if entry is None:
-        raise UsageError(
-            f"run {run.run_id!r} does not record which graph or agent executes it",
-            hint="give --entry module:graph, name it in [graphs] of surehold.toml, or start the"
-            " program that began it again",
-            run_id=run.run_id,
-        )
-    return entry
 
 
 def _explain(cli: ui.Cli, found: RunInfo, where: str, earlier: Header | None) -> int:

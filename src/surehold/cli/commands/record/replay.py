@@ -8,7 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import Annotated
 
 from surehold.cli import framework as ui
-from surehold.cli.commands.act.resume import entry_for
+from surehold.cli.changes import change_lines
 from surehold.cli.commands.record.exec_ import (
     Command,
     Freeze,
@@ -20,7 +20,7 @@ from surehold.cli.commands.record.exec_ import (
     document_of,
     sources,
 )
-from surehold.cli.commands.see.diff import change_lines
+from surehold.cli.entries import entry_for
 from surehold.core.records import check_run_id
 from surehold.doors.resume import ReplayVerdict, load_resumable, replay_run
 from surehold.errors import UsageError
