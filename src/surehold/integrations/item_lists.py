@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import RLock
 from typing import Any
@@ -66,7 +66,9 @@ class ListChange(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     """Items that go from the beginning; the list is stored anew."""
     rest: Mapping[str, Any] = {}
-    """Values beside the list that are new or other ones."""
+    """Values beside the list that are new or other ones; a `Lazy` one is text already."""
+    gone: Collection[str] = ()
+    """The names of values beside the list that are removed."""
     what: str = ""
     """The name of the change, which `surehold log` shows."""
 
@@ -159,7 +161,9 @@ class ItemLists:
         if kept != len(texts) or change.dropped:
             texts = texts[change.dropped : kept]  # it is another list from here on
         texts = texts if known.header is not None else [*texts]
-        rest = dict(known.rest) | {key: encode(value) for key, value in change.rest.items()}
+        rest = {key: text for key, text in known.rest.items() if key not in change.gone}
+        for key, value in change.rest.items():
+            rest[key] = value.text if isinstance(value, Lazy) else encode(value)
         added = [encode(item) for item in change.added]
         texts += added
         count = len(texts)
