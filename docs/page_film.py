@@ -91,8 +91,9 @@ def make_film(page: Page, base: str, path: Path) -> Film:
     film.take(900)
     film.click(page.locator(".tabs a", has_text="graph"), 1500)
     film.open("/forks?id=essay", 1100)
-    for box in page.locator("[name=pick]:checked").all():
-        box.uncheck()
+    ticked = page.locator("[name=pick]:checked")
+    while ticked.count():
+        ticked.first.uncheck()
     for run in ("essay-warm-a1-x", "essay-cold-a1"):
         film.click(page.locator(f'[name=pick][value="{run}"]'), 300)
     film.click(page.get_by_role("button", name="Compare the two"), 1700)

@@ -102,14 +102,16 @@ SHAPES: dict[str, dict[str, Any]] = {
 PATIENCE = int(os.environ.get("PATIENCE", "120000"))
 """Milliseconds."""
 SHOWN = {
-    "runs": "desktop",
-    "run": "desktop",
-    "graph": "desktop",
-    "waiting": "desktop",
-    "compare": "dark",
-    "resume": "desktop",
+    "runs": "/",
+    "run": "/run?id=invoice-audit-2026-11&step=29&tab=state",
+    "graph": "/run?id=report-mon&tab=graph",
+    "waiting": "/waiting",
+    "forks": "/forks?id=essay",
+    "resume": "/act/resume?id=report-tue",
 }
-"""The screens that the documentation shows."""
+"""The six screens of the tour in the documentation."""
+_TOUR: Any = {"width": 1180, "height": 760}
+_COLORS = 128
 
 
 @contextmanager
@@ -157,20 +159,21 @@ def main(directory: Path | None) -> None:
     target.mkdir(parents=True, exist_ok=True)
     os.environ["LOGNAME"] = "ada"
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        if directory is None:
+            from docs.page_review import fill_review
+
+            fill_review("sqlite:///agents.db", runs=120, long=600)
+            _take_tour("sqlite:///agents.db", target)
+            return
         fill("sqlite:///runs.db")
         fill_frameworks("sqlite:///runs.db")
-        if directory is None:
-            _take("sqlite:///runs.db", SCREENS, target, only=SHOWN)
-            return
         _take("sqlite:///runs.db", SCREENS, target)
         make_long("sqlite:///long.db")
         _take("sqlite:///long.db", LONG_SCREENS, target)
 
 
-def _take(
-    address: str, screens: dict[str, str], target: Path, only: dict[str, str] | None = None
-) -> None:
-    """Write the pictures of the screens of one storage; with *only*, each in that shape."""
+def _take(address: str, screens: dict[str, str], target: Path) -> None:
+    """Write the pictures of the screens of one storage."""
     with served(address) as (_, link), chromium() as browser:
         base, cookies = link.partition("/?")[0], sign_in(new_context(browser), link)
         for shape, options in SHAPES.items():
@@ -178,11 +181,36 @@ def _take(
             context.add_cookies(cookies.context.cookies())  # type: ignore[arg-type]
             page = context.new_page()
             for name, path in screens.items():
-                if only is None or only.get(name) == shape:
-                    page.goto(base + path)
-                    file = f"{name}-{shape}.png" if only is None else f"page-{name}.png"
-                    page.screenshot(path=target / file, full_page=only is None)
+                page.goto(base + path)
+                page.screenshot(path=target / f"{name}-{shape}.png", full_page=True)
             context.close()
+
+
+def _take_tour(address: str, target: Path) -> None:
+    """Write the pictures of the documentation, light and dark, and the film."""
+    from docs.page_film import SIZE, make_film
+    from PIL import Image
+
+    with served(address) as (_, link), chromium() as browser:
+        base, first = link.partition("/?")[0], new_context(browser)
+        sign_in(first, link)
+        cookies: Any = first.cookies()
+        schemes: dict[str, Any] = {"": "light", "-dark": "dark"}
+        for ending, scheme in schemes.items():
+            context = new_context(browser, viewport=_TOUR, color_scheme=scheme)
+            context.add_cookies(cookies)
+            page = context.new_page()
+            for name, path in SHOWN.items():
+                page.goto(base + path)
+                file = target / f"page-{name}{ending}.png"
+                page.screenshot(path=file)
+                with Image.open(file) as image:
+                    image.convert("RGB").quantize(_COLORS).save(file, optimize=True)
+            context.close()
+        context = new_context(browser, viewport={"width": SIZE[0], "height": SIZE[1]})
+        context.add_cookies(cookies)
+        make_film(context.new_page(), base, target / "page.webp")
+        context.close()
 
 
 if __name__ == "__main__":

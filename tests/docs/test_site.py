@@ -7,6 +7,7 @@ import codeop
 import importlib.util
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import yaml
 
 import surehold
 from surehold import Rules, errors
-from surehold.cli.listing import COMMANDS
+from surehold.cli.listing import COMMANDS, load
 from surehold.cli.settings import load_settings
 from surehold.config import FILE_NAME
 
@@ -77,6 +78,8 @@ def leads_somewhere(path: Path, target: str) -> bool:
         return True
     file, _, anchor = target.partition("#")
     there = (path.parent / file).resolve() if file else path
+    if anchor in ("only-light", "only-dark"):  # the picture of one scheme
+        return there.exists()
     return there.exists() and (not anchor or anchor in anchors(there))
 
 
@@ -140,6 +143,14 @@ def test_the_reference_of_the_command_is_its_own_help() -> None:
     for name in COMMANDS:
         assert f"### surehold {name}\n" in text
         assert f"Usage: surehold {name}" in text
+    assert {*hook.EXAMPLES} == {*COMMANDS}
+
+
+def test_the_example_of_each_command_is_one_that_the_command_takes() -> None:
+    for name, line in script("cli_reference").EXAMPLES.items():
+        words = shlex.split(line.partition(" || ")[0])
+        assert words[:2] == ["surehold", name]
+        load(name).signature.parse(words[2:])
 
 
 def test_the_quick_reference_can_be_pasted_into_an_asyncio_prompt() -> None:
