@@ -70,7 +70,7 @@ _FOUND_TOO = {
     "surehold.engine.journal": "CheckpointMetadata",
     "surehold.engine.metrics": "Metrics",
     "surehold.engine.repair": "RepairReport",
-    "surehold.doors.functions": "Update on_query query receive_update set_attributes update",
+    "surehold.doors.functions": "Update lock on_query query receive_update set_attributes update",
     "surehold.engine.runs": "InterruptReason resolve",
     "surehold.engine.runs.messages": "attributes_of find_runs",
     "surehold.engine.transfer": "ImportLimits",

@@ -47,6 +47,7 @@ from surehold.doors.events import register_observer as register_observer
 from surehold.doors.functions import Update as Update
 from surehold.doors.functions import continue_as_new as continue_as_new
 from surehold.doors.functions import gather as gather
+from surehold.doors.functions import lock as lock
 from surehold.doors.functions import now as now
 from surehold.doors.functions import on_query as on_query
 from surehold.doors.functions import patched as patched

@@ -52,7 +52,7 @@ WITH_PROGRAMS = [page for page in PAGES if plays(page).files]
 
 @pytest.mark.parametrize("where", ["before", "after"] if FULL else ["before"])
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=[page.stem for page in WITH_PROGRAMS])
-def test_a_pattern_killed_at_every_record_ends_alike(
+def test_a_pattern_killed_at_its_records_ends_alike(
     page: Path, where: Where, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
     def make_directory(name: str) -> Path:
@@ -60,5 +60,5 @@ def test_a_pattern_killed_at_every_record_ends_alike(
         made.mkdir()
         return made
 
-    kills = check_every_kill(plays(page), make_directory, where)
-    finding(f"docs/patterns/{page.name}", kills, f"killed {where} each record: ended alike")
+    kills = check_every_kill(plays(page), make_directory, where, None if FULL else 12)
+    finding(f"docs/patterns/{page.name}", kills, f"killed {where} a record: ended alike")

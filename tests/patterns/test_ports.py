@@ -39,6 +39,7 @@ THEIRS = {
     "payment_webhook": ("Restate", "signalspayments/", 178),
     "polling": ("Temporal", "polling/infrequent/", 82),
     "query": ("Temporal", "hello/hello_query.py", 64),
+    "resource_pool": ("Temporal", "resource_pool/", 474),
     "retry": ("Temporal", "hello/hello_activity_retry.py", 74),
     "saga": ("Restate", "sagas/app.py", 90),
     "search_attributes": ("Temporal", "hello/hello_search_attributes.py", 54),

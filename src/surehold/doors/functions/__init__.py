@@ -18,6 +18,7 @@ from surehold.doors.functions.definition import Step as Step
 from surehold.doors.functions.definition import Workflow as Workflow
 from surehold.doors.functions.definition import step as step
 from surehold.doors.functions.definition import workflow as workflow
+from surehold.doors.functions.locks import lock as lock
 from surehold.doors.functions.racing import Selected as Selected
 from surehold.doors.functions.racing import race as race
 from surehold.doors.functions.racing import select as select

@@ -1,0 +1,220 @@
+"""Named locks and semaphores, which runs hold and not their processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Self
+
+import msgspec
+
+from surehold.core.driving import drive, drive_async
+from surehold.core.records import OVER, Published
+from surehold.core.state import State
+from surehold.core.values import encode
+from surehold.doors.functions.definition import step
+from surehold.doors.functions.waits import receive
+from surehold.engine.journal import Note
+from surehold.engine.managers import CheckpointManager
+from surehold.engine.runs import OpenRun, send
+from surehold.engine.runs.messages import status_of
+from surehold.engine.runs.positions import call_context
+from surehold.errors import Cancelled, ConflictError, NotFoundError, UsageError
+
+_FIRST_LOOK, _LONGEST_LOOK = 30.0, 3600.0
+"""Seconds between two looks for holders that have ended without letting go."""
+_TRIES = 1000
+"""Attempts to change a lock that others change meanwhile."""
+
+_Table = dict[str, list[list[str]]]
+"""The runs that hold the lock and those that wait for it, each with its token, in order."""
+
+
+class lock:
+    """A lock of a name: ``with surehold.lock("printer"):``, or ``async with``.
+
+    Runs hold it, not processes: one that is killed or waits in the block keeps it until the block
+    is left. At most *limit* runs of a storage are in such a block at a time, the others wait in the
+    order in which they came; without a process, in a workflow that is started with ``wait=False``.
+    A holder that has ended without leaving the block is passed over after a while.
+    """
+
+    def __init__(self, name: str, *, limit: int = 1) -> None:
+        if type(name) is not str or not name:
+            raise UsageError(f"{name!r} cannot name a lock", hint="give a text")
+        if type(limit) is not int or limit < 1:
+            raise UsageError(f"limit is {limit!r}", hint="give a whole number from 1")
+        self._name = name
+        self._limit = limit
+        self._token = ""
+
+    def __enter__(self) -> Self:
+        drive(self._acquire(_request, _look, _release), lambda call: call())
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        token, self._token = self._token, ""
+        _release(self._name, self._limit, token)
+
+    async def __aenter__(self) -> Self:
+        steps = self._acquire(_request_awaited, _look_awaited, _release_awaited)
+        await drive_async(steps, _await)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        token, self._token = self._token, ""
+        await _release_awaited(self._name, self._limit, token)
+
+    def _acquire(
+        self,
+        request: Callable[..., Any],
+        look: Callable[..., Any],
+        release: Callable[..., Any],
+    ) -> Generator[Callable[[], Any], Any, None]:
+        context = call_context()
+        if context is None or context.run is None:
+            raise UsageError(
+                "a lock needs a run", hint="use it in a workflow, a surehold.run block or a node"
+            )
+        if self._token:
+            raise UsageError(f"lock {self._name!r} is held here", hint="make a lock() for each use")
+        token, held = yield partial(request, self._name, self._limit)
+        pause = _FIRST_LOOK
+        while not held:
+            try:
+                told = yield partial(receive, _topic(self._name), timeout=pause)
+                held = told == token
+            except TimeoutError:
+                held = yield partial(look, self._name, self._limit, token)
+                pause = min(2 * pause, _LONGEST_LOOK)
+            except Cancelled:
+                yield partial(release, self._name, self._limit, token)
+                raise
+        self._token = token
+
+
+async def _await(call: Callable[[], Any]) -> Any:
+    made = call()
+    return await made if isawaitable(made) else made
+
+
+def _ask(name: str, limit: int, idempotency_key: str = "") -> tuple[str, bool]:
+    """Ask for the lock; a token, and whether the run holds it now."""
+    return idempotency_key, _entered(name, limit, idempotency_key)
+
+
+def _entered(name: str, limit: int, token: str) -> bool:
+    run = _run_here()
+    entry = [run.run_id, token]
+
+    def enter(table: _Table) -> None:
+        if entry not in table["holders"] and entry not in table["waiting"]:
+            table["waiting"].append(entry)
+        if len(table["holders"]) >= limit:
+            table["holders"] = [one for one in table["holders"] if _lives(run.manager, one)]
+        _promote(run.manager, table, limit)
+
+    return entry in _changed(run.manager, name, enter)
+
+
+def _leave(name: str, limit: int, token: str) -> None:
+    """Let go of the lock, or ask for it no more; once or several times."""
+    run = _run_here()
+    entry = [run.run_id, token]
+
+    def leave(table: _Table) -> None:
+        for entries in table.values():
+            if entry in entries:
+                entries.remove(entry)
+        _promote(run.manager, table, limit)
+
+    _changed(run.manager, name, leave)
+
+
+def _promote(manager: CheckpointManager, table: _Table, limit: int) -> None:
+    while table["waiting"] and len(table["holders"]) < limit:
+        following = table["waiting"].pop(0)
+        if _lives(manager, following):
+            table["holders"].append(following)
+
+
+def _lives(manager: CheckpointManager, entry: list[str]) -> bool:
+    if entry[0] == _run_here().run_id:
+        return True  # a loop may have stored nothing yet
+    run = manager.reader.run(entry[0])
+    return run is not None and run.status not in OVER
+
+
+def _changed(
+    manager: CheckpointManager, name: str, change: Callable[[_Table], None]
+) -> list[list[str]]:
+    """Change the table of a lock, and tell the new holders; all holders.
+
+    Without a change all are told: whoever made the change may have died before it told them.
+    """
+    run_id = f"lock-{name}"
+    for _ in range(_TRIES):
+        head = manager.reader.run(run_id)
+        if head is None:
+            try:
+                manager.save_checkpoint(State.new({}, run_id=run_id))
+            except ConflictError:
+                manager.face.journal.invalidate(run_id)
+            continue
+        known = status_of(run_id, storage=manager)
+        table = {word: [*known.get(word, ())] for word in ("holders", "waiting")}
+        before = {word: [*entries] for word, entries in table.items()}
+        change(table)
+        told = table["holders"]
+        if table != before:
+            told = [one for one in told if one not in before["holders"]]
+            content = Published(values=msgspec.Raw(encode(table)))
+            note = Note(kind="published", content=content)
+            try:
+                manager.append_notes(run_id, (note,), head=head.seq)
+            except ConflictError:
+                manager.face.journal.invalidate(run_id)
+                continue
+        _tell(manager, name, told)
+        return table["holders"]
+    raise ConflictError(f"lock {name!r} is changed by others all the time", run_id=run_id)
+
+
+def _tell(manager: CheckpointManager, name: str, holders: list[list[str]]) -> None:
+    here = _run_here().run_id
+    for run_id, token in holders:
+        if run_id == here:
+            continue
+        try:
+            send(run_id, _topic(name), token, idempotency_key=token, storage=manager)
+        except (ConflictError, NotFoundError):  # it has ended since
+            continue
+
+
+def _topic(name: str) -> str:
+    return f"lock {name}"
+
+
+def _run_here() -> OpenRun:
+    context = call_context()
+    assert context is not None and context.run is not None
+    return context.run
+
+
+async def _ask_awaited(name: str, limit: int, idempotency_key: str = "") -> tuple[str, bool]:
+    return await asyncio.to_thread(_ask, name, limit, idempotency_key)
+
+
+async def _entered_awaited(name: str, limit: int, token: str) -> bool:
+    return await asyncio.to_thread(_entered, name, limit, token)
+
+
+async def _leave_awaited(name: str, limit: int, token: str) -> None:
+    await asyncio.to_thread(_leave, name, limit, token)
+
+
+_request, _request_awaited = step(name="lock")(_ask), step(name="lock")(_ask_awaited)
+_look, _look_awaited = step(name="lock look")(_entered), step(name="lock look")(_entered_awaited)
+_release, _release_awaited = step(name="unlock")(_leave), step(name="unlock")(_leave_awaited)
