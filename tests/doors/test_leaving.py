@@ -412,10 +412,13 @@ class Failing(MemoryStorage):
     """A storage that fails while *broken*."""
 
     broken = False
+    breaks = False
+    """Whether the next append is the last that succeeds."""
 
     def append(self, batches: Any) -> Any:
         if self.broken:
             raise StorageUnavailableError("the disk is gone")
+        self.broken = self.breaks
         return super().append(batches)
 
 
@@ -456,7 +459,7 @@ def test_a_time_limit_that_could_not_be_recorded_leaves_the_run() -> None:
     def late() -> None:
         act("reserve")
         try:
-            threading.Timer(0.05, lambda: setattr(storage, "broken", True)).start()
+            storage.breaks = True
             surehold.wait_for("approval", timeout=0.3)
         finally:
             act("release")

@@ -32,8 +32,10 @@ def manager(tmp_path: Path) -> Iterator[CheckpointManager]:
 
 
 @step
-async def slow(name: str = "work", seconds: float = 0.2) -> str:
+async def slow(name: str = "work", seconds: float = 0.2, after: str = "") -> str:
     begun.append(name)
+    while after and after not in ended:
+        await asyncio.sleep(0.01)
     await asyncio.sleep(seconds)
     ended.append(name)
     return name
@@ -66,7 +68,7 @@ async def test_a_message_wins_against_a_step_that_lasts(
     while not begun:
         await asyncio.sleep(0.01)
     await asyncio.to_thread(surehold.send, "r", "stop", "enough", storage=manager)
-    result = await asyncio.wait_for(made, 20)
+    result = await asyncio.wait_for(made, 300)
     assert result.value == ["stop", "enough"]
     assert (begun, ended) == (["work", "after"], ["after"])
 
@@ -156,7 +158,7 @@ async def test_a_failure_that_ends_first_wins(manager: CheckpointManager) -> Non
 async def test_losers_that_finish_are_awaited(manager: CheckpointManager) -> None:
     @workflow
     async def job() -> str:
-        return await surehold.race(slow("a", 0.01), slow("b", 0.1), losers="finish")
+        return await surehold.race(slow("a", 0.01), slow("b", 0.1, "a"), losers="finish")
 
     assert (await job.run(run_id="r", storage=manager)).value == "a"
     assert ended == ["a", "b"]
@@ -167,6 +169,8 @@ async def test_an_effect_that_loses_is_finished_and_leaves_nothing_in_doubt(
 ) -> None:
     async def pay() -> str:
         begun.append("pay")
+        while "fast" not in ended:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         ended.append("pay")
         return "paid"
@@ -231,7 +235,7 @@ def test_a_worker_decides_a_race(manager: CheckpointManager) -> None:
     handle = [asyncio.run(_awaited(one)) for one in handles]
     Worker(manager.storage, served_by([f"{__name__}:work_or_stop"])).run(until_idle=True)
     for one in handle:
-        assert asyncio.run(one.result(5)).value == ["work", "work"]
+        assert asyncio.run(one.result(300)).value == ["work", "work"]
     assert begun.count("work") == 2
 
 

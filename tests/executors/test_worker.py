@@ -337,7 +337,7 @@ def test_a_run_is_let_go_in_the_middle_of_a_step(storage: SQLiteStorage) -> None
         assert lease is not None and lease.owner is None
     finally:
         jobs.gate.set()
-        thread.join(30)
+        thread.join(PATIENCE)
 
 
 def test_a_run_that_waits_is_cancelled(storage: SQLiteStorage) -> None:

@@ -27,7 +27,7 @@ from surehold.storage.postgres.storage import PostgresStorage
 from surehold.storage.sqlite.storage import SQLiteStorage
 
 Where = Literal["before", "after"]
-_LONGEST = 60.0
+_LONGEST = 300.0
 _STARTS = 12
 
 

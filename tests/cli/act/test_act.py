@@ -320,7 +320,7 @@ def test_pending_follows_until_it_is_stopped(shop: Path) -> None:
         assert on_shop("answer", "order", "7")[0] == 0
         assert json.loads(follower.stdout.readline())["pending"] == []
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(30) == 130
+        assert follower.wait(300) == 130
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
         assert "UTC  nothing waits" in follower.stdout.readline()

@@ -213,11 +213,11 @@ def test_a_step_that_takes_too_long_follows_its_policy(db: str) -> None:
 
     @step(timeout=0.05, in_doubt="ask")
     def slow() -> None:
-        done.wait(5)
+        done.wait(300)
 
     @step(timeout=0.05, retries=1, backoff=0)
     def safe() -> None:
-        done.wait(5)
+        done.wait(300)
 
     @workflow
     def asks() -> None:

@@ -325,7 +325,7 @@ async def test_of_two_people_who_answer_at_once_only_the_first_is_heard(db: str)
 
     class Paused(SQLiteStorage):
         def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-            go.wait(10)
+            go.wait(300)
             return super().append(batches)
 
     async with line(pay, store=db, interval=1, preserve=True) as graph:
