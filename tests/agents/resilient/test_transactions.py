@@ -8,95 +8,91 @@ from typing import Any
 import pytest
 
 from surehold import CheckpointManager, State
-from surehold.agents.resilient.transactions import TransactionLog
-from surehold.errors import EncodeError, NotFoundError, UsageError
+from surehold.agents.resilient.transactions import Begun, TransactionStatus, transactions
+from surehold.errors import EncodeError, UsageError
+
+RUN = "agent-1"
 
 
-@pytest.fixture
-def log(manager: CheckpointManager) -> TransactionLog:
-    manager.save_checkpoint(State.new({"n": 1}, run_id="agent-1", name="agent-1"))
-    return TransactionLog(manager, "agent-1")
+@pytest.fixture(autouse=True)
+def saved(manager: CheckpointManager) -> None:
+    manager.save_checkpoint(State.new({"n": 1}, run_id=RUN, name=RUN))
 
 
-def test_a_start_and_its_end_have_one_id(log: TransactionLog) -> None:
-    ids = {log.start("deploy", host="a"), log.start("deploy", host="b")}
-    assert len(ids) == 2
-    one, two = log.list()
-    assert {one.id, two.id} == ids
-    log.success(one.id, took=3)
-    log.failure(two.id, ValueError("no"))
-    ended = {done.id: done for done in log.list()}
-    assert ended[one.id].status == "success"
-    assert ended[one.id].details == {"host": "b", "took": 3}
-    assert ended[two.id].status == "failure"
-    assert (ended[two.id].error, ended[two.id].details) == ("ValueError: no", {"host": "a"})
-    assert all(done.ended_at and done.ended_at >= done.started_at for done in ended.values())
+def start(manager: CheckpointManager, operation: str, run_id: str = RUN, **details: Any) -> Begun:
+    begun = Begun(operation)
+    manager.append_notes(run_id, [begun.note(details)])
+    return begun
+
+
+def end(
+    manager: CheckpointManager,
+    begun: Begun,
+    status: TransactionStatus = "success",
+    error: Exception | None = None,
+    **details: Any,
+) -> None:
+    manager.append_notes(RUN, [begun.note(details, status, error)])
+
+
+def test_a_start_and_its_end_have_one_id(manager: CheckpointManager) -> None:
+    first, second = start(manager, "deploy", host="a"), start(manager, "deploy", host="b")
+    assert [one.id for one in transactions(manager, RUN)] == [second.id, first.id]
+    assert first.id != second.id
+    end(manager, second, took=3)
+    end(manager, first, "failure", ValueError("no"))
+    two, one = transactions(manager, RUN)
+    assert (two.status, two.details) == ("success", {"host": "b", "took": 3})
+    assert (one.status, one.error, one.details) == ("failure", "ValueError: no", {"host": "a"})
+    assert all(done.ended_at and done.ended_at >= done.started_at for done in (one, two))
 
 
 def test_what_was_cut_off_is_started_and_not_ended(
     open_manager: Callable[..., CheckpointManager],
 ) -> None:
     manager = open_manager()
-    manager.save_checkpoint(State.new({"n": 1}, run_id="agent-1"))
-    TransactionLog(manager, "agent-1").start("deploy", host="a")
-    again = TransactionLog(open_manager(reopen=True), "agent-1")
-    (one,) = again.list(status="started")
+    manager.save_checkpoint(State.new({"n": 1}, run_id="agent-2"))
+    begun = start(manager, "deploy", "agent-2", host="a")
+    again = open_manager(reopen=True)
+    (one,) = transactions(again, "agent-2", "started")
     assert not one.ended and one.ended_at is None and one.details == {"host": "a"}
-    again.rollback(one.id)
-    assert again.list(status="started") == []
-    assert again.get(one.id).status == "rollback"
+    again.append_notes("agent-2", [Begun(one.operation, one.id).note(status="rollback")])
+    assert transactions(again, "agent-2", "started") == []
+    (one,) = transactions(again, "agent-2")
+    assert (one.id, one.status) == (begun.id, "rollback")
 
 
-def test_they_are_listed_newest_first_and_by_page(log: TransactionLog) -> None:
-    ids = [log.start(f"work {n}") for n in range(6)]
-    log.success(ids[1])
-    log.success(ids[4])
-    assert [one.id for one in log.list()] == ids[::-1]
-    assert [one.id for one in log.list(limit=2)] == [ids[5], ids[4]]
-    assert [one.id for one in log.list(status="success")] == [ids[4], ids[1]]
-    assert [one.id for one in log.list(status="started", limit=1)] == [ids[5]]
+def test_they_are_listed_newest_first_and_by_page(manager: CheckpointManager) -> None:
+    begun = [start(manager, f"work {n}") for n in range(6)]
+    end(manager, begun[1])
+    end(manager, begun[4])
+
+    def ids(**wanted: Any) -> list[int]:
+        order = [one.id for one in begun]
+        return [order.index(one.id) for one in transactions(manager, RUN, **wanted)]
+
+    assert ids() == [5, 4, 3, 2, 1, 0]
+    assert ids(limit=2) == [5, 4]
+    assert ids(status="success") == [4, 1]
+    assert ids(status="started", limit=1) == [5]
 
 
-def test_an_outcome_is_final(log: TransactionLog) -> None:
-    one = log.start("deploy")
-    log.success(one)
-    for again in (log.success, log.rollback):
-        with pytest.raises(UsageError, match="ended in success already"):
-            again(one)
+def test_what_cannot_be_logged_is_refused() -> None:
+    with pytest.raises(UsageError):
+        Begun("")
+    with pytest.raises(EncodeError):
+        Begun("deploy").note({"what": object()})
 
 
-def test_an_unknown_transaction_is_not_found(log: TransactionLog) -> None:
-    with pytest.raises(NotFoundError, match="nowhere"):
-        log.success("nowhere")
+def test_the_log_is_part_of_the_run_and_verified_with_it(manager: CheckpointManager) -> None:
+    end(manager, start(manager, "deploy"))
+    assert all(manager.verify(RUN))
+    assert manager.resume_from_latest(RUN)["n"] == 1
+    manager.delete_run(RUN)
+    assert transactions(manager, RUN) == []
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda log: log.start(""), UsageError),
-        (lambda log: log.start("deploy", what=object()), EncodeError),
-    ],
-)
-def test_what_cannot_be_logged_is_refused(
-    log: TransactionLog, call: Callable[[TransactionLog], Any], error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        call(log)
-    assert all(one.status == "started" for one in log.list())
-
-
-def test_the_log_is_part_of_the_run_and_verified_with_it(
-    log: TransactionLog, manager: CheckpointManager
-) -> None:
-    log.success(log.start("deploy"))
-    assert all(manager.verify("agent-1"))
-    assert manager.resume_from_latest("agent-1")["n"] == 1
-    manager.delete_run("agent-1")
-    assert log.list() == []
-
-
-def test_a_log_sees_only_its_own_run(log: TransactionLog, manager: CheckpointManager) -> None:
+def test_a_log_sees_only_its_own_run(manager: CheckpointManager) -> None:
     manager.save_checkpoint(State.new({"n": 1}, run_id="agent-10", name="agent-10"))
-    other = TransactionLog(manager, "agent-10")
-    other.start("deploy")
-    assert log.list() == [] and len(other.list()) == 1
+    start(manager, "deploy", "agent-10")
+    assert transactions(manager, RUN) == [] and len(transactions(manager, "agent-10")) == 1

@@ -22,7 +22,7 @@ from surehold.agents.agent.children import (
     take_answers,
     waiting_inside_signal,
 )
-from surehold.agents.agent.config import AgentConfig, AgentOptions
+from surehold.agents.agent.config import AgentConfig, read_options
 from surehold.agents.agent.cycle import Cycles
 from surehold.agents.agent.graph import Start, build_graph, done_since, find_start, known_start
 from surehold.agents.agent.result import AgentResult, result_of, resume_line
@@ -106,9 +106,18 @@ class Agent(AsyncClosing):
         on_text: Callable[[str], None] | None = None,
         observer: str | Observer | Sequence[str | Observer] = "noop",
     ) -> None:
-        options = AgentOptions(name, config, storage, every, every_seconds, state_manager, agent_id)
-        self.config, self.agent_id = options.read(DEFAULT_ID)
-        self._durable = options.durable
+        if state_manager is not None and storage is not None:
+            raise UsageError("storage= and state_manager= are given", hint="give one of them")
+        self._durable = state_manager is None and (storage is not None or isinstance(name, str))
+        self.config, self.agent_id = read_options(
+            name,
+            config,
+            agent_id,
+            default_id=DEFAULT_ID,
+            durable=self._durable,
+            every=every,
+            every_seconds=every_seconds,
+        )
         self.answer = read_signature(signature)
         if state_manager is not None and not isinstance(state_manager, AsyncCheckpointManager):
             raise UsageError(

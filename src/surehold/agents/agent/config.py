@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import UNSET, Meta, UnsetType
 
 from surehold.core.policy import Triggers, check_above_zero
 from surehold.core.records import check_run_id
 from surehold.doors.checks import check_fields
-from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
-from surehold.storage.base import Storage
 
 _BY_DEFAULT = Triggers(frequency=5, interval=60.0)
 N = TypeVar("N", int, float)
@@ -73,57 +71,49 @@ class AgentConfig:
         )
 
 
-class AgentOptions(NamedTuple):
-    """The settings of an `Agent` that concern its name and its checkpoints."""
+def read_options(
+    name: str | AgentConfig | None,
+    config: AgentConfig | None,
+    agent_id: str,
+    *,
+    default_id: str,
+    durable: bool,
+    every: int | None,
+    every_seconds: float | None,
+) -> tuple[AgentConfig, str]:
+    """The configuration and the agent's id; a `UsageError` for contradictions.
 
-    name: str | AgentConfig | None
-    config: AgentConfig | None
-    storage: Storage | str | None
-    every: int | None
-    every_seconds: float | None
-    manager: AsyncCheckpointManager | None
-    agent_id: str
-
-    @property
-    def durable(self) -> bool:
-        """True if every cycle is saved unless *every* or *every_seconds* say otherwise."""
-        return self.manager is None and (self.storage is not None or isinstance(self.name, str))
-
-    def read(self, default_id: str) -> tuple[AgentConfig, str]:
-        """The configuration and the agent's id; a `UsageError` for contradictions."""
-        name, config, agent_id = self.name, self.config, self.agent_id
-        if isinstance(name, str):
-            if agent_id != default_id and agent_id != name:
-                raise UsageError(f"the name is {name!r}, and agent_id {agent_id!r}", hint=_ONE)
-            agent_id = name
-        elif name is not None:
-            if not isinstance(name, AgentConfig):
-                raise UsageError(
-                    f"an agent's name is {name!r}", hint="give a text or an AgentConfig"
-                )
-            if config is not None:
-                raise UsageError("two configurations are given", hint="give the name, then config=")
-            config = name
-        if config is not None and not isinstance(config, AgentConfig):
-            raise UsageError(f"config is {config!r:.40}", hint="give AgentConfig(...)")
-        if self.manager is not None and self.storage is not None:
-            raise UsageError("storage= and state_manager= are given", hint=_ONE)
-        check_above_zero(every=self.every, every_seconds=self.every_seconds)
-        return self._saving(config or AgentConfig()), check_run_id(agent_id, "agent_id")
-
-    def _saving(self, config: AgentConfig) -> AgentConfig:
-        unset = config.checkpoint_frequency is config.checkpoint_interval_seconds is UNSET
-        if self.every is None and self.every_seconds is None:
-            if self.durable and unset:
-                return replace(config, checkpoint_frequency=1, checkpoint_interval_seconds=None)
-            return config
-        if not unset:
-            raise UsageError(
-                "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
-            )
-        return replace(
-            config, checkpoint_frequency=self.every, checkpoint_interval_seconds=self.every_seconds
+    A *durable* agent saves every cycle unless *every* or *every_seconds* say otherwise.
+    """
+    if isinstance(name, str):
+        if agent_id != default_id and agent_id != name:
+            raise UsageError(f"the name is {name!r}, and agent_id {agent_id!r}", hint=_ONE)
+        agent_id = name
+    elif name is not None:
+        if not isinstance(name, AgentConfig):
+            raise UsageError(f"an agent's name is {name!r}", hint="give a text or an AgentConfig")
+        if config is not None:
+            raise UsageError("two configurations are given", hint="give the name, then config=")
+        config = name
+    if config is not None and not isinstance(config, AgentConfig):
+        raise UsageError(f"config is {config!r:.40}", hint="give AgentConfig(...)")
+    check_above_zero(every=every, every_seconds=every_seconds)
+    check_run_id(agent_id, "agent_id")
+    config = config or AgentConfig()
+    unset = config.checkpoint_frequency is config.checkpoint_interval_seconds is UNSET
+    if every is None and every_seconds is None:
+        if not durable or not unset:
+            return config, agent_id
+        every = 1
+    elif not unset:
+        raise UsageError(
+            "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
         )
+    triggers: dict[str, Any] = {
+        "checkpoint_frequency": every,
+        "checkpoint_interval_seconds": every_seconds,
+    }
+    return replace(config, **triggers), agent_id
 
 
 _ONE = "give one of them"

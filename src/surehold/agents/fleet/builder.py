@@ -24,61 +24,45 @@ class FleetBuilder:
     """
 
     def __init__(self) -> None:
-        self._manager: Model | None = None
-        self._instructions = ""
-        self._agents: Mapping[str, Any] | None = None
-        self._storage: Storage | str | None = None
-        self._observer: str | Observer | Sequence[str | Observer] = "noop"
-        self._plan_review: PlanReview | None = None
-        self._approval_handler: ApprovalHandler | None = None
+        self._given: dict[str, Any] = {}
 
     def with_manager(self, instructions: str = "", model: Model | str | None = None) -> Self:
         """Set the manager's instructions and its model, which is required."""
-        self._instructions = instructions
         if model is not None:
-            self._manager = open_model(model) if isinstance(model, str) else model
-        return self
+            self._set(manager=open_model(model) if isinstance(model, str) else model)
+        return self._set(instructions=instructions)
 
     def with_agents(self, agents: Mapping[str, Any]) -> Self:
         """Set the participants by name; by default the three roles of a `Fleet`."""
-        self._agents = dict(agents)
-        return self
+        return self._set(participants=dict(agents))
 
     def with_checkpointing(self, storage: Storage | str | None) -> Self:
         """Save every round in *storage*; None saves nothing."""
-        self._storage = storage
-        return self
+        return self._set(storage=storage)
 
     def with_observability(
         self, observer: str | Observer | Sequence[str | Observer] = "log"
     ) -> Self:
         """Send events to *observer*."""
-        self._observer = observer
-        return self
+        return self._set(observer=observer)
 
     def with_plan_review(self, enabled: bool = True) -> Self:
         """Make runs wait until a person approves their plan."""
-        self._plan_review = PlanReview(require_human_approval=enabled)
-        return self
+        return self._set(plan_review=PlanReview(require_human_approval=enabled))
 
     def with_approval_handler(self, handler: ApprovalHandler) -> Self:
         """Ask for approvals at once through *handler*."""
-        self._approval_handler = handler
+        return self._set(approval_handler=handler)
+
+    def _set(self, **given: Any) -> Self:
+        self._given |= given
         return self
 
     def build(self) -> Fleet:
         """Make the fleet; `UsageError` without a model for the manager."""
-        if self._manager is None:
+        if "manager" not in self._given:
             raise UsageError(
                 "a fleet needs a model for its manager",
                 hint='call with_manager("...", "openai:gpt-5") before build',
             )
-        return Fleet(
-            self._manager,
-            self._agents,
-            self._storage,
-            instructions=self._instructions,
-            plan_review=self._plan_review,
-            approval_handler=self._approval_handler,
-            observer=self._observer,
-        )
+        return Fleet(**self._given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,21 +98,6 @@ class FleetRuns(msgspec.Struct, frozen=True):
         metadata = {ROUND: status.base["current_round"]}
         await fork(self.graph.manager, header.id, edit, run_id, metadata)
         return run_id
-
-    async def listing(
-        self,
-        run_id: str | None,
-        status: str | None,
-        metadata: Mapping[str, Any] | None,
-        limit: int | None,
-    ) -> list[dict[str, Any]]:
-        """See `Fleet.list_checkpoints`."""
-        if not self.saves:
-            return []
-        found = await self.graph.manager.list_checkpoints(
-            run_id or self.name, status=status, metadata=metadata, scope="", limit=limit
-        )
-        return [listed(one) for one in found]
 
     async def resumable(self, limit: int) -> list[dict[str, Any]]:
         """See `Fleet.resumable`."""

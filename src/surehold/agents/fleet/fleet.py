@@ -23,7 +23,7 @@ from surehold.agents.fleet.nodes import (
     imported_state,
 )
 from surehold.agents.fleet.participants import ROLES, participant_of
-from surehold.agents.fleet.resume import CheckpointStatus
+from surehold.agents.fleet.resume import CheckpointStatus, listed
 from surehold.agents.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from surehold.agents.models import Model
 from surehold.agents.tools import Approval, ApprovalHandler, ApprovalRequest
@@ -524,7 +524,12 @@ class Fleet(AsyncClosing):
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
         """The checkpoints of a run, or of all runs of this fleet, newest first."""
-        return await self._runs.listing(workflow_id, status, metadata, limit)
+        if not self.checkpointing:
+            return []
+        found = await self._manager.list_checkpoints(
+            workflow_id or self.name, status=status, metadata=metadata, scope="", limit=limit
+        )
+        return [listed(one) for one in found]
 
     async def resumable(self, limit: int = 20) -> list[dict[str, Any]]:
         """The newest checkpoint of each unfinished run, the newest run first."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -157,8 +158,7 @@ class AgentDrift:
         self._monotonic = monotonic
         self._verify_every = verify_every
         self._verified: tuple[float, str] | None = None
-        self.history = AgentHistory(monitor, monotonic)
-        self._is_loaded = False
+        self._monitor = monitor
         self._warned: set[tuple[str, str]] = set()
         self._is_failing = False
         self.is_described = False
@@ -170,7 +170,6 @@ class AgentDrift:
 
     def observe(self, captured: Captured, facts: Mapping[str, Any]) -> None:
         """Count a step."""
-        self._load()
         self.history.observe(captured, self._damage(), facts)
 
     def detect(self) -> DriftReport:
@@ -200,7 +199,6 @@ class AgentDrift:
 
     def report(self) -> DriftReport:
         """Return the findings about the last steps."""
-        self._load()
         return self.history.monitor.look()
 
     def confirmed(self, drifts: bool) -> DriftReport:
@@ -222,26 +220,21 @@ class AgentDrift:
         )
         return DriftReport(findings=(own,))
 
-    def step_of(self, captured: Captured) -> int:
-        """Return the step that a state belongs to."""
-        self._load()
-        return self.history.step_of(captured)
-
     def restart(self, captured: Captured) -> None:
         """Start over after a restore to *captured*."""
-        self._load()
         self.history.restart(captured, self._damage())
         self.since = None
 
-    def _load(self) -> None:
-        if self._is_loaded:
-            return
-        self._is_loaded = True
+    @cached_property
+    def history(self) -> AgentHistory:
+        """The observations, with those of earlier starts."""
+        history = AgentHistory(self._monitor, self._monotonic)
         try:
-            self.history.load(self._manager.reader, self._run_id, self._held.newest)
+            history.load(self._manager.reader, self._run_id, self._held.newest)
         except DataError as error:
             # The next verification reports the damage; this call must not fail on it.
             logger.warning("agent %s: its history cannot be read: %s", self._run_id, error)
+        return history
 
     def _damage(self) -> str:
         """Describe the damage in the stored records, as of the last verification."""

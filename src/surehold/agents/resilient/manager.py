@@ -34,8 +34,8 @@ from surehold.agents.resilient.restore import (
 from surehold.agents.resilient.transactions import (
     Begun,
     Transaction,
-    TransactionLog,
     TransactionStatus,
+    transactions,
 )
 from surehold.core.policy import (
     Detector,
@@ -146,7 +146,6 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self.on_drift: DriftPolicy = on_drift
         self._clock = clock
         self._keys = (encryption_key, old_keys)
-        self._log = TransactionLog(self, self.agent_id)
         self._held = OpenRun(
             self.agent_id, None, self, between_saves=True, now=lambda: clock().timestamp()
         )
@@ -311,7 +310,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         place = Place(
             run_id=self.agent_id,
             name=self.agent_id,
-            step=self._drift.step_of(captured),
+            step=self._drift.history.step_of(captured),
             kind=kind,
             tags=tuple(dict.fromkeys(marks)),
             metadata=read_metadata(facts),
@@ -409,14 +408,14 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
     def undo_restore(self) -> Restored:
         """Return to the state before the last restore; called again, undo that."""
         with self._lock:
-            for done in self._log.list(status="success"):
+            for done in self.transactions(status="success"):
                 if done.operation == "restore":
                     found = find_by_id(self, self.agent_id, done.details["safety_id"])
                     return self._restore(found, partial=PARTIAL in found.header.tags)
         raise UsageError(f"nothing of agent {self.agent_id!r} was restored")
 
     def _warn_of_unfinished(self, target: Header) -> None:
-        for one in self._log.list(status="started"):
+        for one in self.transactions(status="started"):
             if one.id in self._own_transactions or one.started_at >= target.saved_at:
                 continue
             if _before(one) != target.id:
@@ -578,7 +577,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         query = RecordQuery(
             run_id=self.agent_id, kind="pre_operation", metadata={"operation": begun.operation}
         )
-        others = {_before(one) for one in self._log.list(status="started") if one.id != begun.id}
+        others = {_before(one) for one in self.transactions(status="started") if one.id != begun.id}
         done: list[Header] = [
             header
             for header in self.storage.headers(query)
@@ -605,7 +604,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self, *, status: TransactionStatus | None = None, limit: int | None = None
     ) -> Sequence[Transaction]:
         """List operations and restores, newest first; unfinished ones are "started"."""
-        return self._log.list(status=status, limit=limit)
+        return transactions(self, self.agent_id, status, limit)
 
     def roll_back_unfinished(self) -> Sequence[Transaction]:
         """Undo the operations and restores that a crash cut off, and return them.
@@ -613,15 +612,15 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         The agent gets its state from before the first of them back.
         """
         with self._lock:
-            cut_off = [one for one in self._log.list(status="started") if _before(one)]
+            cut_off = [one for one in self.transactions(status="started") if _before(one)]
             if cut_off:
                 found = find_by_id(self, self.agent_id, _before(cut_off[-1]))
                 self._restore(found, partial=PARTIAL in found.header.tags)
-            for one in cut_off:
-                self._log.rollback(one.id)
-            if unpinned := self._unpinned(map(_before, cut_off)):
-                self.append_notes(self.agent_id, unpinned)
-            return [self._log.get(one.id) for one in cut_off]
+                ends = [Begun(one.operation, one.id).note(status="rollback") for one in cut_off]
+                pins = self._unpinned(map(_before, cut_off))
+                self.append_notes(self.agent_id, [*ends, *pins])
+            ids = {one.id for one in cut_off}
+            return [one for one in self.transactions() if one.id in ids]
 
     # Drift
 

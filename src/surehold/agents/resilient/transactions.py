@@ -7,18 +7,17 @@ headers; details and errors are in their bodies, and encrypted where the run is.
 >>> from surehold import CheckpointManager, State
 >>> manager = CheckpointManager("memory://")
 >>> _ = manager.save_checkpoint(State.new({}, run_id="agent-3"))
->>> log = TransactionLog(manager, "agent-3")
->>> first, second = log.start("deploy", host="a"), log.start("migrate")
->>> log.success(first)
->>> [(one.operation, one.status) for one in log.list()]
-[('migrate', 'started'), ('deploy', 'success')]
+>>> begun = Begun("deploy")
+>>> manager.append_notes("agent-3", [begun.note({"host": "a"})])
+>>> manager.append_notes("agent-3", [begun.note(status="success")])
+>>> [(one.operation, one.status) for one in transactions(manager, "agent-3")]
+[('deploy', 'success')]
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -28,7 +27,7 @@ from surehold.core.records import Header, new_id
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs.effects import describe, failure_text
-from surehold.errors import CorruptError, EncodeError, NotFoundError, UsageError
+from surehold.errors import CorruptError, EncodeError, UsageError
 from surehold.storage.base import RecordQuery
 
 TransactionStatus = Literal["started", "success", "failure", "rollback"]
@@ -85,107 +84,54 @@ class Begun:
         return Note(kind=_KIND, content=content, metadata=facts)
 
 
-class TransactionLog:
-    """The transactions of one run.
+def transactions(
+    manager: CheckpointManager,
+    run_id: str,
+    status: TransactionStatus | None = None,
+    limit: int | None = None,
+) -> list[Transaction]:
+    """The transactions of a run, the last started first.
 
-    It reaches back to the oldest checkpoint of the run: pruning removes older notes too.
+    They reach back to the oldest checkpoint of the run: pruning removes older notes too.
     """
+    ends: dict[str, Header] = {}
+    found: list[Transaction] = []
+    query = RecordQuery(run_id=run_id, kind=_KIND, notes=True)
+    for header in manager.storage.headers(query):
+        if header.frame != "note":
+            continue
+        facts = header.metadata
+        if facts["status"] != "started":
+            ends.setdefault(facts["transaction"], header)
+            continue
+        end = ends.get(facts["transaction"])
+        if status is not None and status != (end or header).metadata["status"]:
+            continue
+        if limit is not None and len(found) >= limit:
+            break
+        found.append(_read(manager, header, end))
+    return found
 
-    def __init__(self, manager: CheckpointManager, run_id: str) -> None:
-        self._manager = manager
-        self._run_id = run_id
 
-    def start(self, operation: str, /, **details: Any) -> str:
-        """Log the start of an operation and return the transaction's id."""
-        begun = Begun(operation)
-        self._manager.append_notes(self._run_id, [begun.note(details)])
-        return begun.id
+def _read(manager: CheckpointManager, start: Header, end: Header | None) -> Transaction:
+    body = _body(manager, start)
+    last = _body(manager, end) if end is not None else {}
+    return Transaction(
+        id=start.metadata["transaction"],
+        operation=start.metadata["operation"],
+        status=(end or start).metadata["status"],
+        started_at=start.saved_at,
+        ended_at=end.saved_at if end is not None else None,
+        details={**body.get("details", {}), **last.get("details", {})},
+        error=last.get("error", ""),
+    )
 
-    def success(self, transaction_id: str, /, **details: Any) -> None:
-        """Log its success."""
-        self._end(transaction_id, "success", details)
 
-    def failure(self, transaction_id: str, error: BaseException, **details: Any) -> None:
-        """Log the failure of an operation whose changes are still there."""
-        self._end(transaction_id, "failure", details, error)
-
-    def rollback(self, transaction_id: str, error: BaseException | None = None) -> None:
-        """Log the failure of an operation whose changes were undone."""
-        self._end(transaction_id, "rollback", {}, error)
-
-    def list(
-        self, *, status: TransactionStatus | None = None, limit: int | None = None
-    ) -> Sequence[Transaction]:
-        """List transactions, the last started first."""
-        ends: dict[str, Header] = {}
-        found: list[Transaction] = []
-        for header in self._headers(None):
-            facts = header.metadata
-            if facts["status"] != "started":
-                ends.setdefault(facts["transaction"], header)
-                continue
-            end = ends.get(facts["transaction"])
-            if status is not None and status != (end or header).metadata["status"]:
-                continue
-            if limit is not None and len(found) >= limit:
-                break
-            found.append(self._read(header, end))
-        return found
-
-    def get(self, transaction_id: str) -> Transaction:
-        """Return the transaction with that id, or raise `NotFoundError`."""
-        start = end = None
-        for header in self._headers({"transaction": transaction_id}):
-            if header.metadata["status"] == "started":
-                start = header
-            else:
-                end = header
-        if start is None:
-            raise NotFoundError(
-                f"no transaction {transaction_id!r} in run {self._run_id!r}",
-                hint="list() shows all transactions",
-            )
-        return self._read(start, end)
-
-    def _end(
-        self,
-        transaction_id: str,
-        status: TransactionStatus,
-        details: dict[str, Any],
-        error: BaseException | None = None,
-    ) -> None:
-        known = self.get(transaction_id)
-        if known.ended:
-            raise UsageError(
-                f"transaction {transaction_id} ended in {known.status} already",
-                hint="start another one",
-            )
-        note = Begun(known.operation, known.id).note(details, status, error)
-        self._manager.append_notes(self._run_id, [note])
-
-    def _headers(self, metadata: dict[str, Any] | None) -> Sequence[Header]:
-        query = RecordQuery(run_id=self._run_id, kind=_KIND, notes=True, metadata=metadata)
-        return [header for header in self._manager.storage.headers(query) if header.frame == "note"]
-
-    def _read(self, start: Header, end: Header | None) -> Transaction:
-        body = self._body(start)
-        last = self._body(end) if end is not None else {}
-        return Transaction(
-            id=start.metadata["transaction"],
-            operation=start.metadata["operation"],
-            status=(end or start).metadata["status"],
-            started_at=start.saved_at,
-            ended_at=end.saved_at if end is not None else None,
-            details={**body.get("details", {}), **last.get("details", {})},
-            error=last.get("error", ""),
-        )
-
-    def _body(self, header: Header) -> dict[str, Any]:
-        reader = self._manager.reader
-        for record in reader.records(self._run_id, header.seq, header.seq):
-            return msgspec.json.decode(reader.sealer.open(record), type=dict[str, Any])
-        raise CorruptError(
-            f"record {header.seq} of run {self._run_id!r} is missing",
-            run_id=self._run_id,
-            seq=header.seq,
-        )
+def _body(manager: CheckpointManager, header: Header) -> dict[str, Any]:
+    for record in manager.reader.records(header.run_id, header.seq, header.seq):
+        return msgspec.json.decode(manager.reader.sealer.open(record), type=dict[str, Any])
+    raise CorruptError(
+        f"record {header.seq} of run {header.run_id!r} is missing",
+        run_id=header.run_id,
+        seq=header.seq,
+    )
