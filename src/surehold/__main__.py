@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from surehold.cli import app
-
-if TYPE_CHECKING:
-    from surehold.cli.framework import PageFace, Terminal
+from surehold.cli.framework import Terminal
 
 
 def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None) -> int:
@@ -20,7 +18,7 @@ def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None)
     return app.main(argv, page=_page, terminal=terminal)
 
 
-def _page() -> PageFace:
+def _page() -> ModuleType:
     from surehold import web
 
     return web

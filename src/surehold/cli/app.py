@@ -7,13 +7,10 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from surehold.cli.framework import Cell, Terminal, exits, plain, safe_json
 from surehold.cli.listing import COMMANDS, help_text, load
-
-if TYPE_CHECKING:
-    from surehold.cli.framework import PageFace
 
 _OPTIONS = (
     *("-s", "--storage", "--json", "--jsonl", "--no-color", "--debug", "--version", "-h", "--help"),
@@ -23,7 +20,7 @@ _OPTIONS = (
 def main(
     argv: Sequence[str] | None = None,
     *,
-    page: Callable[[], PageFace],
+    page: Callable[[], ModuleType],
     terminal: Terminal | None = None,
 ) -> int:
     """Run the command line *argv*; gives the exit code. *page* is as in `Cli`."""
@@ -50,7 +47,7 @@ def main(
         return _print_error(error, words, terminal)
 
 
-def _run(words: list[str], terminal: Terminal, page: Callable[[], PageFace]) -> int:
+def _run(words: list[str], terminal: Terminal, page: Callable[[], ModuleType]) -> int:
     if terminal.environ.get("SUREHOLD_COMPLETE"):
         from surehold.cli.commands.start import candidates
 

@@ -6,7 +6,6 @@ from surehold.cli.framework.base import Cli as Cli
 from surehold.cli.framework.base import Command as Command
 from surehold.cli.framework.base import DryRun as DryRun
 from surehold.cli.framework.base import Limit as Limit
-from surehold.cli.framework.base import PageFace as PageFace
 from surehold.cli.framework.base import Runs as Runs
 from surehold.cli.framework.base import Yes as Yes
 from surehold.cli.framework.base import command as command

@@ -6,25 +6,25 @@ A command is a function whose first parameter is a `Cli`; `@command` adds the sh
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from surehold.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from surehold.cli.framework.exits import ConfirmationError
 from surehold.cli.framework.terminal import Terminal, safe_json
 from surehold.cli.settings import CallSettings, check_exists, load_settings
 from surehold.core.plain import plain
-from surehold.core.policy import Rules
 from surehold.engine.hooks import redacting_hooks
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import note_action
 from surehold.errors import UsageError
 from surehold.storage.addresses import mask_url
-from surehold.storage.base import RunInfo, Storage
+from surehold.storage.base import Storage
 
 if TYPE_CHECKING:
     from surehold.views.documents import Document
@@ -50,48 +50,6 @@ def _user_here() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-class PageFace(Protocol):
-    """The page as the program hands it to the command line: `surehold.web`."""
-
-    def serve(
-        self,
-        manager: CheckpointManager,
-        *,
-        address: str,
-        listen: str = ...,
-        port: int = ...,
-        auth: str | None = ...,
-        hosts: Sequence[str] = ...,
-        read_only: bool = ...,
-        rules: Rules | None = ...,
-        graphs: Mapping[str, str] | None = ...,
-        ready: Callable[[str], None],
-    ) -> None:
-        """Serve the page of a storage until a signal."""
-
-    def run_file(self, manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
-        """A run as one file, part by part."""
-
-    def serve_runs(
-        self,
-        manager: CheckpointManager,
-        code: Sequence[str],
-        *,
-        listen: str,
-        port: int,
-        tokens: str | None,
-        user: str,
-        ready: Callable[[str, str | None], None],
-    ) -> None:
-        """Serve the runs of a storage over HTTP until a signal."""
-
-    def openapi_of(self, names: Sequence[str]) -> dict[str, Any]:
-        """The OpenAPI document of those requests."""
-
-    def types_of(self, document: Mapping[str, Any]) -> str:
-        """The TypeScript types of an OpenAPI document."""
-
-
 class Cli:
     """One call of a command."""
 
@@ -104,7 +62,7 @@ class Cli:
         jsonl: bool = False,
         no_color: bool = False,
         manager: CheckpointManager | None = None,
-        page: Callable[[], PageFace] | None = None,
+        page: Callable[[], ModuleType] | None = None,
     ) -> None:
         """*manager* is used instead of one over the storage of the settings.
 
@@ -168,8 +126,8 @@ class Cli:
         return Finder(self.manager, self.say if self.for_people else None)
 
     @property
-    def page(self) -> PageFace:
-        """The page, loaded when a command needs it."""
+    def page(self) -> ModuleType:
+        """`surehold.web`, loaded when a command needs it; `cli` does not import it."""
         if self._page is None:
             raise UsageError("there is no page here", hint="call surehold in a shell")
         return self._page()
@@ -265,7 +223,7 @@ class Command:
         terminal: Terminal,
         *,
         manager: CheckpointManager | None = None,
-        page: Callable[[], PageFace] | None = None,
+        page: Callable[[], ModuleType] | None = None,
     ) -> int:
         """Run it with a command line; gives the exit code. *manager*, *page*: see `Cli`."""
         if _asks_for_help(words):

@@ -95,7 +95,8 @@ def _say(cli: ui.Cli, run: RunInfo, path: Path, form: Any) -> None:
 def _texts(cli: ui.Cli, run: RunInfo, *, html: bool, style: Any) -> Iterable[str]:
     if not html:
         return (f"{line}\n" for line in json_lines(cli.manager.reader, run.run_id, style))
-    return cli.page.run_file(cli.manager, run)
+    texts: Iterable[str] = cli.page.run_file(cli.manager, run)
+    return texts
 
 
 def _check_free(path: Path, *, overwrite: bool) -> None:

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
+
 from surehold.cli import framework as ui
 from surehold.errors import UsageError
 from surehold.integrations.recorder import MatchRules, Program, ProgramEnd, Selection, execute
@@ -45,18 +47,9 @@ class ProgramReport(ui.Document, kw_only=True, tag="exec"):
 
 def document_of(ended: ProgramEnd) -> ProgramReport:
     """The end of a program, as a document."""
-    return ProgramReport(
-        run_id=ended.run_id,
-        status=ended.status,
-        code=ended.code,
-        starts=ended.starts,
-        recorded=ended.recorded,
-        replayed=ended.replayed,
-        live=ended.live,
-        saved_dollars=ended.dollars,
-        saved_seconds=round(ended.seconds, 3),
-        diverged=ended.diverged,
-    )
+    facts = msgspec.structs.asdict(ended)
+    dollars, seconds = facts.pop("dollars"), facts.pop("seconds")
+    return ProgramReport(**facts, saved_dollars=dollars, saved_seconds=round(seconds, 3))
 
 
 def chosen(word: str, option: str, words: tuple[str, ...]) -> Any:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
+import msgspec
+
 from surehold.cli import framework as ui
 from surehold.core.records import Header
 from surehold.engine.runs import NoteView
+from surehold.views.forks import draw
 from surehold.views.timeline import (
     SHOWN,
     History,
@@ -45,15 +48,11 @@ def log(
     """
     found, most = cli.finder.run(run), None if all else limit
     if graph:
-        from surehold.cli.commands.see.graph_log import graph_lines
-
         history = read_family(cli.manager, found, scope=scope or "", limit=most)
-        cli.give(history.document(), lambda: graph_lines(history.moments, notes=operations))
+        cli.give(history.document(), lambda: _graph_lines(history.moments, notes=operations))
     elif operations:
-        from surehold.cli.commands.see.operations import operations_table
-
         history = read_operations(cli.manager, found, scope=scope, limit=most)
-        cli.give(history.document(), lambda: operations_table(history.moments))
+        cli.give(history.document(), lambda: _records(history.moments))
     else:
         history = read_log(cli.manager, found, scope=scope or "", limit=most)
         cli.give(history.document(), lambda: _table(history))
@@ -62,14 +61,14 @@ def log(
 
 
 def _table(history: History) -> Iterator[object]:
-    rows = [_note_row(note) for note in shown_notes(history.after)]
+    rows = [_note_row(note) for note in _shown_notes(history.after)]
     for moment in history.moments:
         rows.append(_row(moment))
         if moment.error:
             rows.append(
-                ["", "", ui.Cell("  error", "dim"), "", "", ui.Cell(error_words(moment), "red")]
+                ["", "", ui.Cell("  error", "dim"), "", "", ui.Cell(_error_words(moment), "red")]
             )
-        rows += map(_note_row, shown_notes(moment.notes))
+        rows += map(_note_row, _shown_notes(moment.notes))
     columns = (
         ui.Column("step", right=True),
         ui.Column("time", gives=True, rank=3, whole=True),
@@ -87,14 +86,14 @@ def _row(moment: TimelineEntry) -> list[object]:
         ui.Cell(header.step, "bold"),
         ui.Cell(ui.when(header.saved_at), "dim"),
         header.node or "",
-        mark_words(header, moment.pinned),
+        _mark_words(header, moment.pinned),
         ui.Cell(ui.size(header.size), "dim"),
         ui.change_words(moment.changes)
         or ui.Cell("cannot be read" if moment.damaged else "nothing", "dim"),
     ]
 
 
-def mark_words(header: Header, pinned: bool) -> ui.Cell:
+def _mark_words(header: Header, pinned: bool) -> ui.Cell:
     """A checkpoint's kind and status where they are unusual, its pin and its tags."""
     plain = ("routine", "final", "interrupt" if header.status == "waiting" else "")
     words = [header.kind] if header.kind not in plain else []
@@ -108,24 +107,24 @@ def mark_words(header: Header, pinned: bool) -> ui.Cell:
 def moment_cells(moment: TimelineEntry, width: int) -> list[object]:
     """A line about a checkpoint, after its name; changes in *width* characters."""
     header = moment.header
-    marks = mark_words(header, moment.pinned)
+    marks = _mark_words(header, moment.pinned)
     return [
         ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
         f"{header.node or '':<12}  ",
         marks,
         "  " if marks.text else "",
         ui.change_words(moment.changes, width),
-        *([ui.Cell(f"  {error_words(moment)}", "red")] if moment.error else []),
+        *([ui.Cell(f"  {_error_words(moment)}", "red")] if moment.error else []),
     ]
 
 
-def error_words(moment: TimelineEntry) -> str:
+def _error_words(moment: TimelineEntry) -> str:
     """The error that a run failed with, and its node, in one line."""
     where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
     return ui.cut(where + " ".join(moment.error.split()), _WORDS)
 
 
-def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
+def _shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
     """The notes that a log shows, newest first."""
     for note in reversed([*notes]):
         if note.kind not in _LEFT_OUT and note.state != "begun":
@@ -135,10 +134,10 @@ def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
 def _note_row(note: NoteView) -> list[object]:
     styles = {"done": "green", "failed": "red", "in doubt": "yellow", "repeat": "yellow"}
     mark = ui.Cell(note.state, styles.get(note.state, ""))
-    return ["", "", ui.Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
+    return ["", "", ui.Cell(f"  {note.kind}", "dim"), mark, "", _note_words(note)]
 
 
-def note_words(note: NoteView) -> str:
+def _note_words(note: NoteView) -> str:
     """A note in one line."""
     if note.kind in ("question", "answer"):
         return f"{note.id}: {ui.value_text(note.value)}"
@@ -153,3 +152,68 @@ def note_words(note: NoteView) -> str:
         parts.append(ui.value_text(note.value, 40))
     cost = ui.money(note.dollars)
     return " ".join([*parts, f"({cost})"] if cost else parts)
+
+
+def _graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object]:
+    """A line per checkpoint, beside its lane; with *notes*, its notes below it."""
+    by_id = {moment.header.id: moment for moment in moments}
+    parents = ((id, one.header.parent) for id, one in by_id.items())
+    drawn = list(draw((id, parent if parent in by_id else None) for id, parent in parents))
+    wide = max((len(row.prefix) for row in drawn), default=0)
+    names = max((len(_address(moment.header)) for moment in moments), default=0)
+    for row in drawn:
+        if row.id is None:
+            yield ui.Line.of(ui.Cell(row.prefix, "magenta"))
+            continue
+        moment = by_id[row.id]
+        header = moment.header
+        yield ui.Line.of(
+            ui.Cell(f"{row.prefix:<{wide}}  ", "magenta"),
+            ui.Cell(f"{_address(header):<{names}}  ", "bold"),
+            *moment_cells(moment, 30),
+        )
+        if notes:
+            prefix = row.prefix.replace("*", "|" if header.parent in by_id else " ")
+            for note in _shown_notes(moment.notes):
+                words = f"  {note.kind} {note.state}".rstrip()
+                yield ui.Line.of(
+                    ui.Cell(f"{prefix:<{wide}}  ", "magenta"),
+                    ui.Cell(f"{words}  ", "dim"),
+                    _note_words(note),
+                )
+
+
+def _address(header: Header) -> str:
+    return f"{header.run_id}@{header.step}"
+
+
+def _records(moments: list[TimelineEntry]) -> Iterator[object]:
+    """One line per record."""
+    columns = (
+        ui.Column("seq", right=True),
+        ui.Column("time", gives=True, rank=2, whole=True),
+        ui.Column("record"),
+        ui.Column("step", right=True),
+        ui.Column("where", gives=True, rank=3),
+        ui.Column("bytes", right=True, gives=True, rank=1),
+        ui.Column("what", gives=True, enough=30),
+    )
+    yield ui.Table(columns, [_record_row(moment) for moment in moments])
+
+
+def _record_row(moment: TimelineEntry) -> list[object]:
+    header = moment.header
+    what = _error_words(moment) or ui.change_words(moment.changes)
+    for note in moment.notes:
+        what = " ".join(word for word in (note.state, _note_words(note)) if word)
+        if note.kind not in ("effect", "question", "answer") and note.facts:
+            what = msgspec.json.encode(note.facts).decode()
+    return [
+        ui.Cell(header.seq, "bold"),
+        ui.Cell(ui.when(header.saved_at), "dim"),
+        f"{'note:' if header.frame == 'note' else header.frame} {header.kind}",
+        header.step,
+        "/".join(part for part in (header.scope, header.node) if part),
+        ui.Cell(ui.size(header.stored), "dim"),
+        what,
+    ]

@@ -8,10 +8,17 @@ from typing import Annotated, Any
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.cli.commands.start.worker import Stopping, open_patiently, place_of
+from surehold.cli.commands.start.worker import (
+    Grace,
+    Lease,
+    Patience,
+    Stopping,
+    open_patiently,
+    place_of,
+    worker_on,
+)
 from surehold.cli.commands.start.worker_log import WorkerLog
 from surehold.engine.runs import hearing
-from surehold.executors import Worker, schedules_in, served_by
 
 
 @ui.command
@@ -30,15 +37,9 @@ def serve(
     concurrency: Annotated[
         int, ui.Option(help="Runs that it executes at the same time; 0: workers do.", min=0)
     ] = 8,
-    lease: Annotated[
-        float, ui.Option(help="After so long a silence others take its runs.", min=1)
-    ] = 30.0,
-    grace: Annotated[
-        float, ui.Option(help="How long a stop waits for steps to end.", min=0)
-    ] = 30.0,
-    patience: Annotated[
-        float, ui.Option(help="How long a start waits for a server that is away.", min=0)
-    ] = 60.0,
+    lease: Lease = 30.0,
+    grace: Grace = 30.0,
+    patience: Patience = 60.0,
     openapi: Annotated[bool, ui.Option(help="Only print the OpenAPI document.")] = False,
     typescript: Annotated[bool, ui.Option(help="Only print TypeScript types.")] = False,
 ) -> None:
@@ -61,19 +62,12 @@ def serve(
     host, port = place_of(listen)
     with closing(WorkerLog(cli.terminal.stdout)) as log, ExitStack() as stack:
         log.hear_libraries()
-        manager = open_patiently(cli, log, patience)
-        if concurrency:
-            made = Worker(
-                manager.storage,
-                served_by(code),
-                concurrency=concurrency,
-                lease_seconds=lease,
-                schedules=schedules_in(code),
-                log=log.tell,
-                hook_manager=manager.hook_manager,
-                expire=cli.settings.expiry(),
+        if not concurrency:
+            manager = open_patiently(cli, log, patience)
+        else:
+            made, manager = worker_on(
+                cli, log, code, patience, concurrency=concurrency, lease_seconds=lease
             )
-            log.worker = made.id
             stack.enter_context(hearing(Stopping(made, grace).heard))
             stack.enter_context(made.in_background(grace))
 
@@ -82,11 +76,5 @@ def serve(
             log.tell("serve.listen", facts | ({"token": token} if token is not None else {}))
 
         cli.page.serve_runs(
-            manager,
-            code,
-            listen=host,
-            port=port,
-            tokens=tokens,
-            user=cli.who,
-            ready=ready,
+            manager, code, listen=host, port=port, tokens=tokens, user=cli.who, ready=ready
         )

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Any
 
 from surehold.cli import framework as ui
 from surehold.cli.commands.start.worker_log import WorkerLog
@@ -16,6 +16,13 @@ from surehold.engine.runs import hearing
 from surehold.errors import StorageError, UsageError
 from surehold.executors import Worker, schedules_in, serve_metrics, served_by
 from surehold.storage.shared import patiently
+
+Concurrency = Annotated[int, ui.Option(help="Runs that it executes at the same time.", min=1)]
+Lease = Annotated[float, ui.Option(help="After so long a silence others take its runs.", min=1)]
+Grace = Annotated[float, ui.Option(help="How long a stop waits for steps to end.", min=0)]
+Patience = Annotated[
+    float, ui.Option(help="How long a start waits for a server that is away.", min=0)
+]
 
 _LETTING_GO = 2.0
 """Seconds that the process takes at most to let go of its runs when it ends."""
@@ -31,22 +38,14 @@ def worker(
     queues: Annotated[
         str, ui.Option(metavar="A,B", help="The queues that it takes runs from.")
     ] = "default",
-    concurrency: Annotated[
-        int, ui.Option(help="Runs that it executes at the same time.", min=1)
-    ] = 8,
-    lease: Annotated[
-        float, ui.Option(help="After so long a silence others take its runs.", min=1)
-    ] = 30.0,
-    grace: Annotated[
-        float, ui.Option(help="How long a stop waits for steps to end.", min=0)
-    ] = 30.0,
+    concurrency: Concurrency = 8,
+    lease: Lease = 30.0,
+    grace: Grace = 30.0,
     listen: Annotated[
         str | None, ui.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
     until_idle: Annotated[bool, ui.Option(help="End when no run is ready or executed.")] = False,
-    patience: Annotated[
-        float, ui.Option(help="How long a start waits for a server that is away.", min=0)
-    ] = 60.0,
+    patience: Patience = 60.0,
 ) -> int:
     """Execute queued runs until it is stopped.
 
@@ -65,20 +64,9 @@ def worker(
     place = place_of(listen) if listen is not None else None
     with closing(WorkerLog(cli.terminal.stdout)) as log:
         log.hear_libraries()
-        served, schedules = served_by(code), schedules_in(code)
-        opened = open_patiently(cli, log, patience)
-        made = Worker(
-            opened.storage,
-            served,
-            queues=names,
-            concurrency=concurrency,
-            lease_seconds=lease,
-            schedules=schedules,
-            log=log.tell,
-            hook_manager=opened.hook_manager,
-            expire=cli.settings.expiry(),
+        made, _ = worker_on(
+            cli, log, code, patience, queues=names, concurrency=concurrency, lease_seconds=lease
         )
-        log.worker = made.id
         server = None
         if place is not None:
             host, port = place
@@ -94,6 +82,25 @@ def worker(
         if server is not None:
             server.shutdown()
     return 0
+
+
+def worker_on(
+    cli: ui.Cli, log: WorkerLog, code: list[str], patience: float, **options: Any
+) -> tuple[Worker, CheckpointManager]:
+    """A worker for *code* with the settings of the command line, and its manager."""
+    served, schedules = served_by(code), schedules_in(code)
+    opened = open_patiently(cli, log, patience)
+    made = Worker(
+        opened.storage,
+        served,
+        schedules=schedules,
+        log=log.tell,
+        hook_manager=opened.hook_manager,
+        expire=cli.settings.expiry(),
+        **options,
+    )
+    log.worker = made.id
+    return made, opened
 
 
 def open_patiently(cli: ui.Cli, log: WorkerLog, patience: float) -> CheckpointManager:
