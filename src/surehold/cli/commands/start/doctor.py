@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 import msgspec
@@ -14,40 +15,8 @@ from surehold.cli import framework as ui
 from surehold.errors import SureholdError
 from surehold.storage.base import Diagnosable, Fact, RunQuery
 
-_PACKAGES = (
-    ("msgspec", ""),
-    ("apsw", ""),
-    ("zstandard", ""),
-    ("stamina", ""),
-    ("rich", ""),
-    ("prompt_toolkit", "fleet"),
-    ("pyyaml", "fleet"),
-    ("cryptography", "crypto"),
-    ("langgraph", "langgraph"),
-    ("langgraph-checkpoint", "langgraph"),
-    ("agent-framework-core", "agent-framework"),
-    ("openai-agents", "openai-agents"),
-    ("claude-agent-sdk", "claude-agent"),
-    ("mcp", "mcp"),
-    ("pydantic-ai-slim", "llm, pydantic-ai"),
-    ("xllamacpp", "local"),
-    ("psycopg", "postgres"),
-    ("psycopg-pool", "postgres"),
-    ("redis", "redis"),
-    ("obstore", "objects"),
-    ("azure-cosmos", "cosmos"),
-    ("azure-identity", "cosmos"),
-    ("opentelemetry-api", "otel"),
-    ("opentelemetry-sdk", "otel"),
-    ("starlette", "web"),
-    ("uvicorn", "web"),
-    ("markdown-it-py", "web"),
-    ("jinja2", "web"),
-    ("cronsim", "schedule"),
-    ("ray", "ray"),
-    ("temporalio", "temporal"),
-    ("pytest", "testing"),
-)
+_NEED = re.compile(r"([\w.-]+)(\[[\w,-]*\])?[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?.*")
+"""A package that Surehold's own metadata names, its options, and the extra that installs it."""
 
 _GUARANTEES = {
     "sqlite": "survives crashes and power loss; many processes of one machine; leases",
@@ -132,13 +101,31 @@ def read_doctor(cli: ui.Cli) -> Doctor:
             *(Setting(name=name, value=o.value, origin=o.origin) for name, o in named.items()),
             _key_setting(cli),
         ],
-        packages=[Package(name=n, version=_version(n), extra=extra) for n, extra in _PACKAGES],
+        packages=read_packages(),
         storages=list(_media()),
         storage=cli.address,
         reachable=not problem,
         problem=problem,
         facts=facts,
     )
+
+
+def read_packages() -> list[Package]:
+    """The packages that Surehold can use, as its metadata names them."""
+    extras: dict[str, list[str]] = {}
+    try:
+        needs = [_NEED.fullmatch(text.lower()) for text in requires("surehold") or ()]
+    except PackageNotFoundError:  # it runs from a zip, say
+        needs = []
+    for need in filter(None, needs):
+        name, options, extra = need.groups()
+        for one in (name, *([f"{name}-pool"] if "pool" in (options or "") else [])):
+            if extra != "all":
+                extras.setdefault(one, []).append(extra or "")
+    return [
+        Package(name=name, version=_version(name), extra=", ".join(dict.fromkeys(named)))
+        for name, named in extras.items()
+    ]
 
 
 def _versions() -> dict[str, str]:

@@ -7,10 +7,11 @@ proxies and other libraries included. The two packages have the same interface u
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .messages import Asked, HttpAnswer
-from .tapes import MARK, Exchange, Recorder, begin, begin_async, candidate, passing, wanted
+from .tapes import MARK, Exchange, Recorder, begin, begin_async, candidate, wanted
 
 _PRETENDED = ("MockTransport", "ASGITransport", "WSGITransport")
 
@@ -77,48 +78,38 @@ def _transports(library: Any) -> Any:
         async def aclose(self) -> None:
             self._exchange.delivered()
 
-    class Recorded(library.SyncByteStream):  # type: ignore[misc]
+    class Recorded(library.SyncByteStream, library.AsyncByteStream):  # type: ignore[misc]
         """A body that is recorded while it is read."""
 
         def __init__(self, inner: Any, recorder: Recorder) -> None:
             self._inner, self._recorder = inner, recorder
 
-        def __iter__(self) -> Iterator[bytes]:
+        @contextmanager
+        def _reading(self) -> Iterator[None]:
             try:
-                for chunk in self._inner:
-                    self._recorder.chunk(chunk)
-                    yield chunk
+                yield
             except GeneratorExit:
                 raise
             except BaseException:
                 self._recorder.fail()
                 raise
             self._recorder.end()
+
+        def __iter__(self) -> Iterator[bytes]:
+            with self._reading():
+                for chunk in self._inner:
+                    self._recorder.chunk(chunk)
+                    yield chunk
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            with self._reading():
+                async for chunk in self._inner:
+                    self._recorder.chunk(chunk)
+                    yield chunk
 
         def close(self) -> None:
             self._recorder.close()
             self._inner.close()
-
-        def __del__(self) -> None:
-            self._recorder.close()
-
-    class RecordedAsync(library.AsyncByteStream):  # type: ignore[misc]
-        """A body that is recorded while it is read."""
-
-        def __init__(self, inner: Any, recorder: Recorder) -> None:
-            self._inner, self._recorder = inner, recorder
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            try:
-                async for chunk in self._inner:
-                    self._recorder.chunk(chunk)
-                    yield chunk
-            except GeneratorExit:
-                raise
-            except BaseException:
-                self._recorder.fail()
-                raise
-            self._recorder.end()
 
         async def aclose(self) -> None:
             self._recorder.close()
@@ -126,6 +117,24 @@ def _transports(library: Any) -> Any:
 
         def __del__(self) -> None:
             self._recorder.close()
+
+    def changed(exchange: Exchange, request: Any) -> Any:
+        if exchange.body is None:
+            return request
+        headers = [pair for pair in request.headers.raw if pair[0].lower() != b"content-length"]
+        return library.Request(
+            request.method,
+            request.url,
+            headers=headers,
+            content=exchange.body,
+            extensions=request.extensions,
+        )
+
+    def recorded(exchange: Exchange, response: Any) -> Any:
+        recorder = _recorder(exchange, response)
+        if recorder is not None:
+            response.stream = Recorded(response.stream, recorder)
+        return response
 
     def replayed(exchange: Exchange, answer: HttpAnswer, request: Any) -> Any:
         headers = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in answer.headers]
@@ -141,24 +150,16 @@ def _transports(library: Any) -> Any:
             request=request,
         )
 
-    def changed(request: Any, body: bytes | None) -> Any:
-        if body is None:
-            return request
-        headers = [pair for pair in request.headers.raw if pair[0].lower() != b"content-length"]
-        return library.Request(
-            request.method,
-            request.url,
-            headers=headers,
-            content=body,
-            extensions=request.extensions,
-        )
-
-    class Transport(library.BaseTransport):  # type: ignore[misc]
+    class Inner:
         """A transport whose requests go through the tape."""
 
         def __init__(self, inner: Any) -> None:
             self._inner = inner
 
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    class Transport(Inner, library.BaseTransport):  # type: ignore[misc]
         def handle_request(self, request: Any) -> Any:
             tape = wanted(request.method, str(request.url), request.read)
             if tape is None:
@@ -166,26 +167,11 @@ def _transports(library: Any) -> Any:
             exchange = begin(tape, _asked(request, request.read()))
             if exchange.answer is not None:
                 return replayed(exchange, exchange.answer, request)
-            try:
-                with passing():
-                    response = self._inner.handle_request(changed(request, exchange.body))
-            except BaseException:
-                exchange.release()
-                raise
-            recorder = _recorder(exchange, response)
-            if recorder is not None:
-                response.stream = Recorded(response.stream, recorder)
-            return response
+            with exchange.asking():
+                response = self._inner.handle_request(changed(exchange, request))
+            return recorded(exchange, response)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._inner, name)
-
-    class AsyncTransport(library.AsyncBaseTransport):  # type: ignore[misc]
-        """A transport whose requests go through the tape."""
-
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-
+    class AsyncTransport(Inner, library.AsyncBaseTransport):  # type: ignore[misc]
         async def handle_async_request(self, request: Any) -> Any:
             url = str(request.url)
             if candidate(request.method, url) is None:
@@ -197,19 +183,8 @@ def _transports(library: Any) -> Any:
             exchange = await begin_async(tape, _asked(request, body))
             if exchange.answer is not None:
                 return replayed(exchange, exchange.answer, request)
-            try:
-                with passing():
-                    sent = changed(request, exchange.body)
-                    response = await self._inner.handle_async_request(sent)
-            except BaseException:
-                exchange.release()
-                raise
-            recorder = _recorder(exchange, response)
-            if recorder is not None:
-                response.stream = RecordedAsync(response.stream, recorder)
-            return response
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._inner, name)
+            with exchange.asking():
+                response = await self._inner.handle_async_request(changed(exchange, request))
+            return recorded(exchange, response)
 
     return Transport, AsyncTransport

@@ -116,6 +116,16 @@ class Exchange:
             return None
         return Recorder(self, status, reason, headers)
 
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Ask the server inside; a failure releases the request."""
+        try:
+            with passing():
+                yield
+        except BaseException:
+            self.release()
+            raise
+
     def release(self) -> None:
         """The request has no answer to keep."""
         if not self._over:

@@ -10,7 +10,7 @@ import io
 from typing import Any
 
 from .messages import Asked, HttpAnswer
-from .tapes import MARK, Exchange, Recorder, begin, candidate, passing, wanted
+from .tapes import MARK, Exchange, Recorder, begin, candidate, wanted
 from .wire import BodyReader, body_of, head_of
 
 
@@ -78,18 +78,14 @@ def _recorded(original: Any, pool: Any, exchange: Exchange, asked: Any, options:
     preload = options.pop("preload_content", True)
     decode = options.get("decode_content", True)
     released = options.pop("release_conn", None)
-    try:
-        with passing():
-            response = original(
-                pool,
-                *asked,
-                preload_content=False,
-                release_conn=False if released is None else released,
-                **options,
-            )
-    except BaseException:
-        exchange.release()
-        raise
+    with exchange.asking():
+        response = original(
+            pool,
+            *asked,
+            preload_content=False,
+            release_conn=False if released is None else released,
+            **options,
+        )
     headers = [(str(key), str(value)) for key, value in response.headers.items()]
     recorder = exchange.record(response.status, response.reason or "", headers)
     source: Any = getattr(response, "_fp", None)
