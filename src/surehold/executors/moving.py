@@ -52,9 +52,9 @@ def move_runs(
 ) -> Iterator[Move]:
     """Have the queued runs of *old* executed by *new*, ``module:name@version`` both.
 
-    With *check* a copy of each is replayed by the new code until its first call that is not
-    recorded; a run that does not fit is left as it is. Code that changed puts what is new behind
-    `patched`. A run that a worker executes is left too.
+    With *check* a copy of each run is replayed by the new code until its first call that is not
+    recorded; runs that do not fit, and runs that a worker is executing, stay unchanged. New code
+    within a workflow goes behind `patched`.
     """
     entry_point = _known(new)
     if old == new:

@@ -29,7 +29,7 @@ from surehold.web.rendering import Renderer
 
 
 class OpenStorage:
-    """One storage, and what was read of it before."""
+    """One storage, with caches of earlier reads."""
 
     def __init__(self, manager: CheckpointManager) -> None:
         self.manager = manager

@@ -52,8 +52,8 @@ def replay_run(
     Calls have their recorded outcomes.
 
     Each step begins with the recorded state before it, in a copy in memory; the run stays as it
-    is. A workflow is executed as a whole. A call that was not recorded is not made: there the
-    replay differs. *refusals* are exceptions with which others refuse a call.
+    is. A workflow is executed as a whole. Calls without a record are refused: there the replay
+    differs. *refusals* are exceptions with which others refuse a call.
     """
     steps = _Steps(manager, resumable, run_id, refusals)
     for number, (before, wanted) in enumerate(steps.pairs, 1):

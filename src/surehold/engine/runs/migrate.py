@@ -33,8 +33,8 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> Migrated:
     """Save the newest state of *run* again, in the newest version of `migrations`.
 
-    Open questions and the recorded calls of the open step stay open. Runs that are held or have
-    no migration do not change and are reported as stuck.
+    Open questions and the recorded calls of the open step stay open. Held runs, and runs without
+    a migration, stay unchanged and are reported as stuck.
     """
     reader = manager.reader
     newest = reader.newest(run)

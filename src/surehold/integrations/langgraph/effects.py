@@ -157,7 +157,7 @@ _TOOL: ContextVar[tuple[str, Any] | None] = ContextVar("surehold_tool_call", def
 
 
 class _ToolCalls(BaseCallbackHandler):
-    """Tells each of parallel tool calls which one it is."""
+    """Gives each of several parallel tool calls its id."""
 
     run_inline = True
     ignore_llm = ignore_chain = ignore_chat_model = True

@@ -41,10 +41,10 @@ class SureholdStore(BaseStore, Managed):
     """A LangGraph `BaseStore` on any Surehold storage; blocking and awaited.
 
     *storage* is a `Storage`, an address, a registered name, a `CheckpointManager` (for encryption,
-    hooks or retention), or None for the default address. A namespace is a run: what its items were
-    before is in its history. Of a batch, what is put into one namespace is one commit. *ttl* are
-    LangGraph's settings for items that end; ended items are not found, and `sweep_ttl` removes
-    those of namespaces that nothing is written to.
+    hooks or retention), or None for the default address. A namespace is a run, and its history
+    holds the earlier values of its items. All puts of a batch into one namespace are one commit.
+    *ttl* are LangGraph's settings for items that end; ended items are not found, and `sweep_ttl`
+    removes those of namespaces that nothing is written to.
 
     Items are searched by namespace and filter. A search by meaning is a `UsageError`.
 
@@ -69,7 +69,7 @@ class SureholdStore(BaseStore, Managed):
         self._namespaces = Namespaces(self.manager.face, name, "a namespace of a store")
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Carry out these operations; what they read is from before what they put."""
+        """Carry out these operations: all reads first, then all puts."""
         ops = list(ops)
         for op in ops:
             if isinstance(op, SearchOp) and op.query:

@@ -18,7 +18,7 @@ from surehold.views.values import state_at
 
 
 class RunOutcome(Document, kw_only=True, tag="run"):
-    """A run, and its outcome as far as there is one."""
+    """A run, with its outcome if it has ended."""
 
     run_id: str
     name: str

@@ -42,9 +42,8 @@ def migrate_runs(
     """Move queued runs to another version of their code.
 
     A copy of each run is replayed by the new code, until its first call that is not recorded: no
-    step is executed. A run that does not fit is left as it is, and so is one that a worker
-    executes just now. Without --state, runs are moved that are ready or waiting. If a run does
-    not fit, the exit code is 8.
+    step is executed. Runs that do not fit, and runs that a worker is executing, stay unchanged.
+    Without --state, ready and waiting runs are moved. If a run does not fit, the exit code is 8.
     """
     ui.import_from_here()
     states: Any = tuple(state or _STATES[:2])

@@ -66,7 +66,7 @@ def serve(
             manager = open_patiently(cli, log, patience)
         else:
             made, manager = worker_on(
-                cli, log, code, patience, concurrency=concurrency, lease_seconds=lease
+                cli, log, code, patience, concurrency=concurrency, lease=lease
             )
             stack.enter_context(hearing(Stopping(made, grace).heard))
             stack.enter_context(made.in_background(grace))

@@ -6,8 +6,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated
 
 from surehold.cli import framework as ui
 from surehold.cli.commands.start.worker_log import WorkerLog
@@ -65,7 +66,7 @@ def worker(
     with closing(WorkerLog(cli.terminal.stdout)) as log:
         log.hear_libraries()
         made, _ = worker_on(
-            cli, log, code, patience, queues=names, concurrency=concurrency, lease_seconds=lease
+            cli, log, code, patience, queues=names, concurrency=concurrency, lease=lease
         )
         server = None
         if place is not None:
@@ -85,7 +86,14 @@ def worker(
 
 
 def worker_on(
-    cli: ui.Cli, log: WorkerLog, code: list[str], patience: float, **options: Any
+    cli: ui.Cli,
+    log: WorkerLog,
+    code: list[str],
+    patience: float,
+    *,
+    queues: Sequence[str] = ("default",),
+    concurrency: int,
+    lease: float,
 ) -> tuple[Worker, CheckpointManager]:
     """A worker for *code* with the settings of the command line, and its manager."""
     served, schedules = served_by(code), schedules_in(code)
@@ -97,7 +105,9 @@ def worker_on(
         log=log.tell,
         hook_manager=opened.hook_manager,
         expire=cli.settings.expiry(),
-        **options,
+        queues=queues,
+        concurrency=concurrency,
+        lease_seconds=lease,
     )
     log.worker = made.id
     return made, opened
