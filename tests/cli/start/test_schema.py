@@ -65,6 +65,7 @@ ELSEWHERE = {
     "import-langgraph",
     "migrate-runs",
     "schema",
+    "serve",
     "help",
     "ui",
     "worker",
