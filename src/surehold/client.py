@@ -17,6 +17,7 @@ from surehold.core.closing import Closing
 from surehold.errors import (
     ConflictError,
     NotFoundError,
+    StorageFullError,
     StorageUnavailableError,
     SureholdError,
     UsageError,
@@ -29,7 +30,7 @@ from surehold.views.waiting import Pending
 T = TypeVar("T", bound=Document)
 _ERRORS: dict[int, type[SureholdError]] = {
     **{400: UsageError, 401: UsageError, 403: UsageError, 404: NotFoundError},
-    **{409: ConflictError, 413: UsageError, 503: StorageUnavailableError},
+    **{409: ConflictError, 413: UsageError, 503: StorageUnavailableError, 507: StorageFullError},
 }
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 

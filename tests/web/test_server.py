@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,33 @@ async def test_a_connection_that_sends_no_whole_request_is_closed(
             answer = await asyncio.wait_for(reader.read(), 30)
             assert answer.endswith(b"ok") == begins.startswith(WHOLE), begins
             writer.close()
+        server.should_exit = True
+        await serving
+
+
+async def test_connections_beyond_half_of_the_files_are_closed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("surehold.web.server.most_connections", lambda: 2)
+
+    async def site(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    server = uvicorn.Server(uvicorn.Config(site, http=Timely, lifespan="off"))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        held = [await asyncio.open_connection(*bound.getsockname()) for _ in range(2)]
+        while len(server.server_state.connections) < 2:
+            await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        with suppress(ConnectionError):
+            writer.write(WHOLE)
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        held[0][1].write(WHOLE)
+        assert b"204" in await asyncio.wait_for(held[0][0].readline(), 30)
+        for _, one in (*held, (reader, writer)):
+            one.close()
         server.should_exit = True
         await serving
 

@@ -14,7 +14,7 @@ from tests.executors import jobs
 
 import surehold
 from surehold import CheckpointManager
-from surehold.errors import UsageError
+from surehold.errors import StorageError, StorageFullError, StorageUnavailableError, UsageError
 from surehold.executors import Worker, served_by
 from surehold.storage.base import RecordQuery
 from surehold.web import Caller, Tokens, openapi_of, service_app, types_of
@@ -59,9 +59,12 @@ class Program(TestClient):
         return [*zip(ids, (json.loads(t) for n, _, t in lines if n == "data"), strict=True)]
 
 
-def caller(manager: CheckpointManager, role: str = "operate") -> Program:
+def caller(
+    manager: CheckpointManager, role: str = "operate", worker: Worker | None = None
+) -> Program:
     tokens = Tokens({TOKENS[one]: Caller(one, one) for one in TOKENS})  # type: ignore[arg-type]
-    made = Program(service_app(CODE, manager, auth=tokens), raise_server_exceptions=False)
+    app = service_app(CODE, manager, auth=tokens, worker=worker)
+    made = Program(app, raise_server_exceptions=False)
     made.headers["authorization"] = f"Bearer {TOKENS[role]}"
     return made
 
@@ -125,6 +128,7 @@ def test_one_key_begins_one_run_with_one_set_of_arguments(http: Program) -> None
         ("make_agent", {"arguments": {"n": 1}}),
         ("make_fleet", {"arguments": {"task": ""}}),
         ("doubled", []),
+        ("doubled", {"arguments": {"numbers": [[]]}}),
     ],
 )
 def test_what_does_not_fit_is_refused_and_begins_nothing(
@@ -258,7 +262,12 @@ def test_the_document_describes_requests_and_answers(
     run_id = http.start("doubled", {"numbers": [1]}).json()["run_id"]
     work(manager)
     for path, methods in document["paths"].items():
-        if "get" not in methods or path in ("/runs/{run}/events", "/openapi.json", "/healthz"):
+        if "get" not in methods or path in (
+            "/runs/{run}/events",
+            "/openapi.json",
+            "/healthz",
+            "/metrics",
+        ):
             continue
         answer = http.get(path.replace("{run}", run_id))
         wanted = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
@@ -276,9 +285,66 @@ def test_types_for_typescript_are_made_of_the_document() -> None:
     assert 'path: "/runs/{run}"' in made and "response: RunOutcome" in made
 
 
-def test_a_body_that_is_too_large_is_refused(http: Program) -> None:
+def test_a_body_that_is_too_large_or_too_deep_is_refused(http: Program) -> None:
     refused = http.post("/start/doubled", content=b" " * (2 << 20))
     assert refused.status_code == 413
+    refused = http.post("/start/doubled", content=b'{"arguments":' + b"[" * 100_000)
+    assert refused.status_code == 400 and refused.json()["error"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/none", 404), ("PUT", "/runs", 405)]
+)
+def test_a_request_that_is_not_in_the_list_is_refused_in_json(
+    http: Program, method: str, path: str, status: int
+) -> None:
+    refused = http.request(method, path)
+    assert refused.status_code == status and refused.json()["error"] == "NoSuchRequest"
+
+
+@pytest.mark.parametrize("path", ["/runs", "/pending"])
+def test_the_length_of_a_list_has_bounds(http: Program, path: str) -> None:
+    for limit in (-5, 0, 501):
+        refused = http.get(path, params={"limit": limit})
+        assert refused.status_code == 400 and "from 1 to 500" in refused.json()["hint"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(StorageFullError("no room"), 507), (StorageUnavailableError("away"), 503)],
+)
+def test_an_error_of_the_storage_is_answered_logged_and_counted(
+    manager: CheckpointManager,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: StorageError,
+    status: int,
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    http = caller(manager)
+    monkeypatch.setattr(type(manager.storage), "append", fails)
+    refused = http.start("doubled", {"numbers": [1]})
+    assert refused.status_code == status and refused.json()["error"] == type(error).__name__
+    assert f"POST /start/doubled: {type(error).__name__}: {error.message}" in caplog.text
+    counted = f'surehold_http_requests_total{{request="start",status="{status}"}} 1'
+    assert counted in http.get("/metrics").text
+
+
+def test_the_worker_of_the_process_is_in_its_metrics_and_its_health(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(manager.storage, served_by(CODE))
+    http = caller(manager, worker=worker)
+    http.start("doubled", {"numbers": [1]})
+    worker.run(until_idle=True)
+    text = http.get("/metrics").text
+    assert 'surehold_http_requests_total{request="start",status="202"} 1' in text
+    assert "surehold_worker_claimed_total 1" in text
+    assert http.get("/healthz").text == "ok\n"
+    monkeypatch.setattr(Worker, "is_healthy", False)
+    assert http.get("/healthz").status_code == 503
 
 
 def test_the_app_is_mounted_in_another_one(manager: CheckpointManager) -> None:

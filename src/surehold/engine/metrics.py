@@ -42,7 +42,27 @@ def resume_cause(status: str) -> str:
     return _CAUSES.get(read_status(status), "other")
 
 
-class Metrics:
+class MetricSet:
+    """Metrics that are read together: those that a subclass has as attributes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def renew_lock(self) -> None:
+        """Start with a free lock in the child of a fork."""
+        self._lock = threading.Lock()
+
+    def families(self, labels: Mapping[str, str]) -> Iterator[tuple[str, str, list[str]]]:
+        """The name of each metric, its two lines of comment, and its series with *labels*."""
+        with self._lock:
+            for metric in vars(self).values():
+                if isinstance(metric, Counter | Histogram):
+                    name = metric.name
+                    about = f"# HELP {name} {metric.text}\n# TYPE {name} {metric.type}"
+                    yield name, about, [*metric.lines(labels)]
+
+
+class Metrics(MetricSet):
     """Counters and histograms of one process; thread-safe.
 
     >>> metrics = Metrics()
@@ -55,7 +75,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         self._saves = Counter(
             "saves_total", "Saves tried.", ["outcome"], ["ok", "failed", "vetoed"]
         )
@@ -98,10 +118,6 @@ class Metrics:
             sizes["logical",] += logical
             sizes["stored",] += stored
             self._save_seconds.observe(seconds)
-
-    def renew_lock(self) -> None:
-        """Start with a free lock in the child of a fork."""
-        self._lock = threading.Lock()
 
     def save_failed(self, *, vetoed: bool = False) -> None:
         """A save raised, or a hook refused it."""
@@ -199,18 +215,9 @@ class Metrics:
         """All figures in Prometheus' text format (``text/plain; version=0.0.4``)."""
         return exposition([({}, self)])
 
-    def families(self, labels: Mapping[str, str]) -> Iterator[tuple[str, str, list[str]]]:
-        """The name of each metric, its two lines of comment, and its series with *labels*."""
-        with self._lock:
-            for metric in vars(self).values():
-                if isinstance(metric, Counter | Histogram):
-                    name = metric.name
-                    about = f"# HELP {name} {metric.text}\n# TYPE {name} {metric.type}"
-                    yield name, about, [*metric.lines(labels)]
 
-
-def exposition(every: Iterable[tuple[Mapping[str, str], Metrics]]) -> str:
-    """Several *Metrics*, each with labels of its own, as one page for Prometheus."""
+def exposition(every: Iterable[tuple[Mapping[str, str], MetricSet]]) -> str:
+    """Several sets of metrics, each with its labels, as a page for Prometheus."""
     pages: dict[str, list[str]] = {}
     for labels, metrics in every:
         for name, about, lines in metrics.families(labels):

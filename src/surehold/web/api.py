@@ -20,7 +20,7 @@ from surehold.views.values import Show, read_checkpoint
 from surehold.views.waiting import Pending
 from surehold.web.site import OpenStorage, asked, filter_of, named
 
-_MOST = 500
+MOST = 500
 DOCUMENTS: dict[str, type[Document]] = {
     "runs": RunList,
     "log": Log,
@@ -43,7 +43,7 @@ class Api:
     def runs(self, request: Request) -> Response:
         """``runs``; the header Link names the next page."""
         wanted = filter_of(request)
-        found = read_runs(self._site.manager, self._site.texts, wanted, _limit(request, PER_PAGE))
+        found = read_runs(self._site.manager, self._site.texts, wanted, limit_of(request, PER_PAGE))
         answer = _json(RunList(runs=found.runs, more=found.next is not None))
         if found.next is not None:
             address = request.url.include_query_params(before=found.next)
@@ -53,7 +53,7 @@ class Api:
     def log(self, request: Request) -> Response:
         """``log`` of a run."""
         run = self._site.finder.run(named(request, "run"))
-        history = read_log(self._site.manager, run, limit=_limit(request, SHOWN))
+        history = read_log(self._site.manager, run, limit=limit_of(request, SHOWN))
         return _json(history.document())
 
     def show(self, request: Request) -> Response:
@@ -94,11 +94,12 @@ class Api:
         return _json({f"/api/{name}": schema_of(one) for name, one in DOCUMENTS.items()})
 
 
-def _limit(request: Request, usual: int) -> int:
-    limit: int = asked(request, "limit", int) or usual
-    if not 1 <= limit <= _MOST:
-        raise UsageError(f"limit is {limit}", hint=f"from 1 to {_MOST}")
-    return limit
+def limit_of(request: Request, usual: int) -> int:
+    """The number of entries that a request of a list asks for."""
+    limit: int | None = asked(request, "limit", int)
+    if limit is not None and not 1 <= limit <= MOST:
+        raise UsageError(f"limit is {limit}", hint=f"from 1 to {MOST}")
+    return limit or usual
 
 
 def _json(document: Any) -> Response:

@@ -9,6 +9,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import uvicorn
@@ -25,6 +26,7 @@ from surehold.web.sessions import Sessions
 DEFAULT_PORT = 4653
 """HOLD on the keys of a telephone."""
 _STOP_SECONDS = 1
+_MOST_CONNECTIONS = 10_000
 
 
 def serve(
@@ -90,13 +92,17 @@ class Timely(H11Protocol):
     """Closes a connection on which no whole request has begun within `MOST_SECONDS`.
 
     The server would wait for the rest of the headers without end, and answer nobody once it holds
-    as many such connections as it takes.
+    as many such connections as it takes. A connection beyond `most_connections` is closed at once,
+    so that files are left for the storage.
     """
 
     _limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > most_connections():
+            transport.abort()
+            return
         self._limit = self.loop.call_later(MOST_SECONDS, transport.close)
 
     def data_received(self, data: bytes) -> None:
@@ -113,6 +119,17 @@ class Timely(H11Protocol):
         if self._limit is not None:
             self._limit.cancel()
         super().connection_lost(exc)
+
+
+@cache
+def most_connections() -> int:
+    """The number of connections that are served: half of the files that may be open."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 512
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if files < 0 else min(_MOST_CONNECTIONS, files // 2)
 
 
 def bind(listen: str, port: int) -> socket.socket:

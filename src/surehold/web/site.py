@@ -15,6 +15,7 @@ from surehold.errors import (
     ConflictError,
     CorruptError,
     NotFoundError,
+    StorageFullError,
     StorageUnavailableError,
     SureholdError,
     UsageError,
@@ -120,6 +121,8 @@ def status_of(error: Exception) -> int:
         return 409
     if isinstance(error, StorageUnavailableError):
         return 503
+    if isinstance(error, StorageFullError):
+        return 507
     return 400 if isinstance(error, UsageError) else 500
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -10,21 +12,24 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from surehold.doors.submit import QueueOptions
 from surehold.engine.managers import CheckpointManager, manager_for
+from surehold.engine.metrics import exposition
 from surehold.engine.runs import answer, check_fits, pending, send, waiting_now
 from surehold.errors import ConflictError, NotFoundError, SureholdError, UsageError
-from surehold.executors import Startable, cancel, requeue, startables
+from surehold.executors import Startable, Worker, cancel, requeue, startables
 from surehold.storage.base import RunInfo, RunQuery, Storage
 from surehold.views.run import Accepted, Code, CodeList, read_outcome, run_of
 from surehold.views.waiting import Pending
-from surehold.web.api import Api
+from surehold.web.api import Api, limit_of
 from surehold.web.guard import MOST_BYTES, MOST_SECONDS, read_body
 from surehold.web.live import STREAMED, Live, seen_before
+from surehold.web.service.counting import RequestMetrics
 from surehold.web.service.endpoints import (
     ENDPOINTS,
     AnswerRequest,
@@ -37,7 +42,9 @@ from surehold.web.service.endpoints import (
 from surehold.web.service.following import Following
 from surehold.web.service.openapi import describe
 from surehold.web.service.tokens import Caller, CallerOf
-from surehold.web.site import OpenStorage, Refusal, asked, status_of
+from surehold.web.site import OpenStorage, Refusal, status_of
+
+logger = logging.getLogger("surehold.web")
 
 T = TypeVar("T", bound=msgspec.Struct)
 _LISTED = 100
@@ -48,16 +55,17 @@ def service_app(
     storage: CheckpointManager | Storage | str | None = None,
     *,
     auth: CallerOf,
+    worker: Worker | None = None,
 ) -> Starlette:
     """Runs over HTTP, to be served or mounted in an ASGI application.
 
     *code* names modules, or objects as ``module:name``, whose workflows, graphs, agents and fleets
     can be started. *auth* is `Tokens`, or a function that returns the `Caller` of a request, or
     None to refuse it. Nothing is executed here: a worker does that, in this process too with
-    `Worker.in_background`.
+    `Worker.in_background`. ``/metrics`` and ``/healthz`` tell of that *worker* too.
     """
     manager = manager_for(storage)
-    service = Service(manager, startables(code), auth)
+    service = Service(manager, startables(code), auth, worker)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -68,31 +76,65 @@ def service_app(
     return Starlette(
         routes=[service.route(endpoint) for endpoint in ENDPOINTS],
         lifespan=lifespan,
-        exception_handlers={SureholdError: failed, Exception: failed},
+        exception_handlers={HTTPException: unknown, Exception: failed},
     )
 
 
 def failed(request: Request, error: Exception) -> Response:
-    """Answer an error: the fact, and what helps."""
-    return Refusal.of(error).response(status_of(error))
+    """Answer an error: the fact, and what helps. One of the server is logged."""
+    status = status_of(error)
+    if status >= 500 and isinstance(error, SureholdError):  # others are logged with a traceback
+        logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+    return Refusal.of(error).response(status)
+
+
+def unknown(request: Request, error: Exception) -> Response:
+    """Answer a request that is none of the list."""
+    assert isinstance(error, HTTPException)
+    told = Refusal(
+        error="NoSuchRequest",
+        message=f"{request.method} {request.url.path}: {error.detail}",
+        hint="see /openapi.json",
+    ).response(error.status_code)
+    told.headers.update(error.headers or {})
+    return told
 
 
 class Service:
     """The handlers of the requests, one for each endpoint."""
 
     def __init__(
-        self, manager: CheckpointManager, code: dict[str, Startable], auth: CallerOf
+        self,
+        manager: CheckpointManager,
+        code: dict[str, Startable],
+        auth: CallerOf,
+        worker: Worker | None,
     ) -> None:
         self._manager = manager
         self._code = code
         self._auth = auth
         self._api = Api(OpenStorage(manager))
         self._live = Live(manager)
+        self._metrics = RequestMetrics()
+        self._worker = worker
         self._document = msgspec.json.encode(describe(code))
 
     def route(self, endpoint: Endpoint) -> Route:
         """The route of an endpoint: its handler behind the check of the caller."""
         handle: Callable[..., Any] = getattr(self, endpoint.name)
+
+        async def counted(request: Request) -> Response:
+            began, status = time.monotonic(), 500
+            try:
+                made = await respond(request)
+                status = made.status_code
+                return made
+            except SureholdError as error:
+                refused = failed(request, error)
+                status = refused.status_code
+                return refused
+            finally:
+                self._metrics.answered(endpoint.name, status, time.monotonic() - began)
 
         async def respond(request: Request) -> Response:
             if endpoint.role is not None:
@@ -130,16 +172,24 @@ class Service:
             return made
 
         path = endpoint.path.replace("{run}", "{run:path}").replace("{code}", "{code:path}")
-        return Route(path, respond, methods=[endpoint.method], name=endpoint.name)
+        return Route(path, counted, methods=[endpoint.method], name=endpoint.name)
 
     # Looking
 
     def health(self, request: Request) -> Response:
         next(iter(self._manager.storage.runs(RunQuery(limit=1))), None)
+        if self._worker is not None and not self._worker.is_healthy:
+            return Response("the worker is stuck\n", 503, media_type="text/plain")
         return Response("ok\n", media_type="text/plain")
 
     def openapi(self, request: Request) -> Response:
         return Response(self._document, media_type="application/json")
+
+    def metrics(self, request: Request) -> Response:
+        text, worker = exposition([({}, self._metrics)]), self._worker
+        if worker is not None:
+            text += worker.metrics.text(active=worker.active)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     def code(self, request: Request) -> Response:
         code = [
@@ -155,7 +205,7 @@ class Service:
         return _json(read_outcome(self._manager, self._run(request)))
 
     def pending(self, request: Request) -> Response:
-        limit = asked(request, "limit", int) or _LISTED
+        limit = limit_of(request, _LISTED)
         return _json(Pending.of(pending(limit=limit, storage=self._manager)))
 
     def queues(self, request: Request) -> Response:
@@ -252,7 +302,7 @@ def _key(request: Request) -> str | None:
 def _read(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"the body does not fit: {error}", hint="see /openapi.json") from error
 
 

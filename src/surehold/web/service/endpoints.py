@@ -146,6 +146,7 @@ ENDPOINTS = (
     ),
     Endpoint("queues", "GET", "/queues", "read", "The queues and their limits.", QueueList),
     Endpoint("workers", "GET", "/workers", "read", "The workers of the storage.", WorkerList),
+    Endpoint("metrics", "GET", "/metrics", "read", "Figures for Prometheus."),
     Endpoint("openapi", "GET", "/openapi.json", "read", "This document."),
     Endpoint("health", "GET", "/healthz", None, "200 while the storage answers."),
 )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from surehold.executors import Startable, startables
+from surehold.web.api import MOST
 from surehold.web.service.endpoints import ENDPOINTS, KEYED, Endpoint
 from surehold.web.site import Refusal
 
@@ -21,7 +22,13 @@ _REFUSALS = {
     "404": "There is no such run, question or code.",
     "409": "The run was begun in another way, or a process executes it.",
     "503": "The storage is away: send the request again.",
+    "507": "The storage is full.",
 }
+_BODY_REFUSALS = {
+    "408": "The request did not arrive in time.",
+    "413": "The body is too large.",
+}
+_BOUNDS = {"limit": {"minimum": 1, "maximum": MOST}}
 _EVENT: dict[str, Any] = {
     "description": "The data of a server-sent event; its id is for Last-Event-ID.",
     "type": "object",
@@ -48,15 +55,17 @@ def describe(code: Mapping[str, Startable]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         if endpoint.name != "start":
-            paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+            paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(
+                endpoint, schemas
+            )
             continue
         for name, one in code.items():
             called = "start_" + re.sub(r"\W", "_", name)
             wanted = f"{called}_request"
             schemas[wanted] = _start_schema(schemas["StartRequest"], one, schemas)
             about = one.about or f"Start {name}."
-            operation = _operation(endpoint) | {"operationId": called, "summary": about}
-            operation["requestBody"] = _content({"$ref": _REF.format(name=wanted)})
+            operation = _operation(endpoint, schemas) | {"operationId": called, "summary": about}
+            operation["requestBody"] = _body(wanted, schemas)
             paths[f"/start/{name}"] = {"post": operation}
     return {
         "openapi": "3.1.0",
@@ -105,15 +114,18 @@ def _content(schema: Mapping[str, Any], kind: str = "application/json") -> dict[
     return {"content": {kind: {"schema": schema}}}
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": endpoint.about}
     if endpoint.answer is not None:
         success |= _content({"$ref": _REF.format(name=endpoint.answer.__name__)})
+    elif endpoint.name in ("metrics", "health"):
+        success |= _content({"type": "string"}, "text/plain")
     elif endpoint.name == "events":
         success |= _content({"$ref": _REF.format(name="Event")}, "text/event-stream")
+    refusals = {**_REFUSALS, **(_BODY_REFUSALS if endpoint.body is not None else {})}
     refused = {
         status: {"description": said, **_content({"$ref": _REF.format(name="Refusal")})}
-        for status, said in _REFUSALS.items()
+        for status, said in refusals.items()
     }
     answers = {str(endpoint.status): success, **(refused if endpoint.role else {})}
     if endpoint.name == "events":
@@ -126,8 +138,14 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "security": [{"token": []}] if endpoint.role else [],
     }
     if endpoint.body is not None:
-        made["requestBody"] = _content({"$ref": _REF.format(name=endpoint.body.__name__)})
+        made["requestBody"] = _body(endpoint.body.__name__, schemas)
     return made
+
+
+def _body(name: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a request; it may be absent if none of its fields is required."""
+    schema = {"$ref": _REF.format(name=name)}
+    return {**_content(schema), "required": bool(schemas[name].get("required"))}
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
@@ -135,7 +153,8 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     if "{run}" in endpoint.path:
         found.append({"name": "run", "in": "path", "required": True, "schema": {"type": "string"}})
     found += (
-        {"name": name, "in": "query", "schema": {"type": kind}} for name, kind in endpoint.query
+        {"name": name, "in": "query", "schema": {"type": kind, **_BOUNDS.get(name, {})}}
+        for name, kind in endpoint.query
     )
     headers = ["Idempotency-Key"] if endpoint.name in KEYED else []
     headers += ["Last-Event-ID"] if endpoint.name == "events" else []

@@ -9,6 +9,7 @@ import uvicorn
 
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import UsageError
+from surehold.executors import Worker
 from surehold.web.server import Timely, bind, in_address, is_loopback
 from surehold.web.service.application import service_app
 from surehold.web.service.tokens import Tokens
@@ -24,12 +25,14 @@ def serve_runs(
     port: int,
     tokens: str | None,
     user: str,
+    worker: Worker | None,
     ready: Callable[[str, str | None], None],
 ) -> None:
     """Serve the runs of a storage until a signal.
 
-    *tokens* is the file of `Tokens.read`. Without one, on loopback only, a token is made for
-    *user*. *ready* is called with the address and the token that was made.
+    *worker* executes runs in this process. *tokens* is the file of `Tokens.read`. Without one, on
+    loopback only, a token is made for *user*. *ready* is called with the address and the token that
+    was made.
     """
     token = None
     if tokens is not None:
@@ -45,7 +48,7 @@ def serve_runs(
             hint="add --tokens FILE, with a line NAME ROLE TOKEN for each caller",
         )
     with bind(listen, port) as bound:
-        app = service_app(code, manager, auth=auth)
+        app = service_app(code, manager, auth=auth, worker=worker)
         config = uvicorn.Config(
             app,
             http=Timely,

@@ -62,6 +62,7 @@ def serve(
     host, port = place_of(listen)
     with closing(WorkerLog(cli.terminal.stdout)) as log, ExitStack() as stack:
         log.hear_libraries()
+        made = None
         if not concurrency:
             manager = open_patiently(cli, log, patience)
         else:
@@ -76,5 +77,12 @@ def serve(
             log.tell("serve.listen", facts | ({"token": token} if token is not None else {}))
 
         cli.page.serve_runs(
-            manager, code, listen=host, port=port, tokens=tokens, user=cli.who, ready=ready
+            manager,
+            code,
+            listen=host,
+            port=port,
+            tokens=tokens,
+            user=cli.who,
+            worker=made,
+            ready=ready,
         )
