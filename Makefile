@@ -8,8 +8,8 @@ CERTS := $(if $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/ssl/cert.pem /e
 UV := UV_PYTHON_DOWNLOADS=never $(CERTS) $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
-# All but the engines and the Claude Agent SDK, which are large and have a place of their own.
-EXTRAS = $(addprefix --extra ,$(filter-out all claude-agent ray temporal,$(shell $(BIN)/python -c \
+# All but the engines and two SDKs, which are large or need older packages, and have a place of their own.
+EXTRAS = $(addprefix --extra ,$(filter-out all claude-agent ray strands temporal,$(shell $(BIN)/python -c \
 	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')))
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
@@ -47,7 +47,7 @@ e2e: .venv/ready .venv-engines/ready .venv-agents/ready build/node/ready system 
 	@$(BIN)/pytest $(PARALLEL) tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines \
 		--ignore=tests/e2e/agents $(E2E) $(TEST)
 	@.venv-engines/bin/pytest -q tests/e2e/engines $(E2E)
-	@.venv-agents/bin/pytest -q tests/e2e/agents $(E2E)
+	@.venv-agents/bin/pytest -q tests/e2e/agents tests/integrations/strands $(E2E)
 
 browser: .venv-browser/ready web ## run the tests of the page in a real browser
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
@@ -57,8 +57,9 @@ screens: .venv-browser/ready ## make the pictures of the page for the documentat
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
 	@.venv-browser/bin/python docs/page_screens.py
 
-peers: .venv-peers/ready ## run other projects' own suites with our integrations in them
+peers: .venv-peers/ready .venv-agents/ready ## run other projects' own suites with our integrations in them
 	@.venv-peers/bin/python tests/peers/run.py build/peers
+	@.venv-agents/bin/python tests/peers/run.py build/peers strands
 
 lint: .venv/ready ## check style, format and the lock files
 	$(BIN)/ruff check .

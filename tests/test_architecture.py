@@ -54,7 +54,8 @@ ROOMS = {
     "doors": "checks result resume submit events graph functions loop",
     "agents": "models tools agent fleet resilient",
     "integrations": "branching managed type_learning journal_text item_lists calls checkpoint_files"
-    " agent_framework claude_agent langgraph mcp openai_agents pydantic_ai recorder pytest_plugin",
+    " agent_framework claude_agent langgraph mcp openai_agents pydantic_ai strands recorder"
+    " pytest_plugin",
     "executors": "driving queue_control schedules worker_metrics local serving starting moving"
     " worker ray temporal",
     "views": "words documents costs forks timeline runs stats waiting queues band health values run"

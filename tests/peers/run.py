@@ -5,8 +5,9 @@ with the hashes that `requirements/peers.txt` pins, unpacks it in DIRECTORY, and
 that go through its SQLite savers with ours instead. Threads are imported from a real Postgres
 server as well, which this environment has and that of our own tests has not.
 
-The suites of the OpenAI Agents SDK, the Claude Agent SDK and the MCP SDK run twice, with their
-stock class and with ours: a test that fails with ours alone is an error, unless `DIFFERS` names it.
+The suites of the OpenAI Agents SDK, the Claude Agent SDK, the MCP SDK and Strands run twice, with
+their stock class and with ours: a test that fails with ours alone is an error, unless `DIFFERS`
+names it. That of Strands runs alone, by a second argument `strands`: it needs older packages.
 
 Agent Framework's source distributions hold no tests. With AGENT_FRAMEWORK set to a checkout of
 its repository, and that version installed, its checkpoint tests are run as well.
@@ -25,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PINS = [ROOT / "requirements" / name for name in ("peers.txt", "sources.txt")]
+PINS = [ROOT / "requirements" / name for name in ("peers.txt", "sources.txt", "agents.txt")]
 
 DIFFERS = (
     # They look into the connections, locks, tables and corrupt rows of the SDK's SQLite class.
@@ -93,6 +94,14 @@ def _mcp(directory: Path) -> int:
     return _compare(root, "mcp_slot", [*plain, *tests])
 
 
+def strands(directory: Path) -> int:
+    """Tests of snapshots, sessions on them, and storages."""
+    directory.mkdir(parents=True, exist_ok=True)
+    root = _source_of("strands-agents", directory)
+    tests = ["session/test_snapshot_session_manager.py", "storage/test_storage.py"]
+    return _compare(root, "strands_slot", [f"tests/strands/{name}" for name in tests])
+
+
 def _compare(root: Path, plugin: str, arguments: list[str]) -> int:
     """Run tests with the stock class and with ours; 1 if one fails with ours alone."""
     told: dict[str, dict[str, list[str]]] = {}
@@ -149,4 +158,5 @@ def _run(
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).absolute()))
+    suites = strands if sys.argv[2:] == ["strands"] else main
+    sys.exit(suites(Path(sys.argv[1]).absolute()))

@@ -11,6 +11,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from threading import RLock
 from typing import Any
@@ -71,6 +72,8 @@ class ListChange(msgspec.Struct, frozen=True, kw_only=True):
     """The names of values beside the list that are removed."""
     what: str = ""
     """The name of the change, which `surehold log` shows."""
+    tags: tuple[str, ...] = ()
+    """Tags of the checkpoint."""
 
 
 class ItemLists:
@@ -175,6 +178,7 @@ class ItemLists:
             step=step,
             node=change.what or None,
             status="completed",
+            tags=change.tags,
         )
         values: dict[str, Any] = {key: Lazy(text) for key, text in rest.items()}
         values = {ITEMS: Items(texts, count), **values}
@@ -209,16 +213,23 @@ class ItemLists:
         """Remove a list, or with None for its scope the run with all its lists."""
         face = self._face
         with self._lock:
-            for key in [*self._known]:
-                if key[0] == run_id and scope in (None, key[1]):
-                    del self._known[key]
-            if scope is None:
-                try:
-                    perform(face, delete.delete_run(face, run_id))
-                except NotFoundError:
-                    return
+            if scope is not None:
+                self.hide(
+                    run_id, list(face.storage.headers(RecordQuery(run_id=run_id, scope=scope)))
+                )
                 return
-            found = list(face.storage.headers(RecordQuery(run_id=run_id, scope=scope)))
+            for key in [*self._known]:
+                if key[0] == run_id:
+                    del self._known[key]
+            with suppress(NotFoundError):
+                perform(face, delete.delete_run(face, run_id))
+
+    def hide(self, run_id: str, found: Sequence[Header]) -> None:
+        """Remove these checkpoints of a run."""
+        face = self._face
+        with self._lock:
+            for header in found:
+                self._known.pop((run_id, header.scope), None)
             if found:
                 seqs = [header.seq for header in found]
                 perform(face, delete.hide(face, run_id, found[0].name, seqs))
