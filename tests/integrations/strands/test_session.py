@@ -275,7 +275,7 @@ async def test_a_run_of_something_else_is_a_storage_error(tmp_path: Path) -> Non
 
 
 def test_the_example_is_killed_and_continues(tmp_path: Path) -> None:
-    example = Path(__file__).parents[3] / "examples" / "strands_agent.py"
+    example = Path(__file__).parents[3] / "examples" / "frameworks" / "strands_agent.py"
 
     def run(*arguments: str) -> list[str]:
         command = [sys.executable, "-W", "ignore", str(example), *arguments]
