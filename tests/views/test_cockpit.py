@@ -110,6 +110,17 @@ def test_what_a_step_did_is_said_in_a_line() -> None:
     assert step_words([branch]) != ""
 
 
+def test_the_first_messages_of_a_list_are_said_and_not_their_json() -> None:
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+    for path, value, words in (
+        ("/messages", said, "user: hello; assistant: hi"),
+        ("/messages", said * 5, "assistant: hi; user: hello; assistant: hi"),
+        ("/__start__", {"messages": said[:1]}, "user: hello"),
+        ("/messages", [], "messages = []"),
+    ):
+        assert step_words([Change("add", path, value)]) == words
+
+
 def test_words_are_marked_and_long_texts_are_left_whole() -> None:
     parts = marked("one two three", "one 2 three")
     assert parts == [("same", "one "), ("old", "two"), ("new", "2"), ("same", " three")]

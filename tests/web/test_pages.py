@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def test_a_chosen_step_far_back_is_in_its_window(page: Browser) -> None:
 def test_compare_shows_both_values_and_where_a_fork_diverged(page: Browser) -> None:
     text = text_of(page.get("/compare?a=report-mon&b=report-mon-kids"))
     assert "They parted at step 3 of report-mon" in text
-    assert "added /audience" in text
+    assert "/audience + added" in text
     assert "surehold diff report-mon report-mon-kids" in text
 
 
@@ -245,8 +246,55 @@ def test_what_is_not_there_is_said_plainly(page: Browser, path: str, status: int
     assert "Traceback" not in answer.text and "import" not in answer.text
 
 
-def test_a_run_with_a_similar_id_is_named(page: Browser) -> None:
-    assert "Did you mean 'report-mon'" in html.unescape(page.get("/run?id=reprot-mon").text)
+def test_a_run_with_a_similar_id_is_named_and_linked(page: Browser) -> None:
+    told = page.get("/run?id=reprot-mon").text
+    assert 'Did you mean <a href="/run?id=report-mon">report-mon</a>' in told
+
+
+def test_a_group_says_how_its_members_stand(manager: CheckpointManager, open_page: Open) -> None:
+    for run_id in ("ledger", "stock", "prices"):
+        with surehold.run(run_id, storage=manager) as run:
+            run.checkpoint(node="count", n=1)
+    surehold.group("books", ["ledger", "stock", "prices"], storage=manager).checkpoint()
+    with surehold.run("stock-2", storage=manager) as run:
+        run.checkpoint(node="count", n=2)
+    state = manager.resume_from_latest("stock")
+    manager.save_checkpoint(state.merge({"n": 3}).at(step=3))
+    manager.storage.delete("prices")
+    told = open_page(manager).get("/run?id=group-books").text
+    stands = dict(re.findall(r'id=(\w+)">\w+</a></th>.*?chip\S*">(\w+)<', told))
+    assert stands == {"ledger": "current", "stock": "ahead"}
+    assert "What it did since" in told and ">missing</span>" in told
+    assert "It cannot be restored as it is: prices." in told
+    assert "surehold group fork books books-try --at" in told
+    assert "/act/fork" not in told and "/act/forget" not in told  # of the group's own run alone
+
+
+def test_a_run_that_only_its_program_resumes_says_that_and_shows_no_plan(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    with suppress(ValueError), surehold.run("fails", storage=manager) as run:
+        run.checkpoint(node="one", n=1)
+        raise ValueError("no")
+    told = open_page(manager).get("/run?id=fails").text
+    assert "Start its program again: it continues after step 1" in told
+    assert "A resume would do this" not in told and "not of a graph" not in told
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/act/forget?id=crawl&keep_last=5", "danger"), ("/act/fork?checkpoint=crawl@3", "primary")],
+)
+def test_what_cannot_be_taken_back_has_a_red_button(page: Browser, path: str, kind: str) -> None:
+    assert re.findall(r'<button class="(\w+)">(?:Drop|Fork)', page.get(path).text) == [kind]
+
+
+def test_a_fork_is_offered_an_id_that_no_run_has(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    manager.fork_from_checkpoint(manager.list_checkpoints("crawl")[0].checkpoint_id, "crawl-2")
+    told = open_page(manager).get("/act/fork?checkpoint=crawl@3").text
+    assert 'name="run_id" value="crawl-3"' in told
 
 
 def test_a_call_is_shown_once_with_its_arguments_and_its_result(

@@ -201,13 +201,11 @@ class Pages:
         return given or recorded or ""
 
     def _plan(self, view: RunView) -> str:
-        """Describe what a resume would do, for a run that has not ended."""
+        """Describe what a resume would do, for an unfinished run that can be resumed."""
         if view.summary.status in ("completed", *UNDER_WAY):
             return ""
-        plan, problem = _tried(
-            lambda: str(explain(self._site.manager.reader, None, view.run.run_id))
-        )
-        return plan or str(problem)
+        plan, _ = _tried(lambda: str(explain(self._site.manager.reader, None, view.run.run_id)))
+        return plan or ""
 
     def compare(self, request: Request) -> Response:
         """Compare two checkpoints."""

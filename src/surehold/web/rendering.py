@@ -20,9 +20,11 @@ from starlette.responses import HTMLResponse, Response
 
 from surehold.core.plain import as_references, plain
 from surehold.core.values import decode, encode
+from surehold.engine.journal import Change
 from surehold.engine.runs import NoteView
 from surehold.storage.base import Owner
-from surehold.views.run import by_list, marked, shown_change, step_words
+from surehold.views.documents import ChangeRow
+from surehold.views.run import ShownChange, by_list, marked, shown_change, step_words
 from surehold.views.words import ago, counted, cut, money, size, span, value_text
 from surehold.web.forms import fields_of
 from surehold.web.markdown import told
@@ -134,6 +136,7 @@ def make_environment() -> Environment:
         step_words=partial(step_words, width=60),
         by_list=by_list,
         shown_changes=lambda changes: [*map(shown_change, changes)],
+        shown_rows=lambda rows: [*map(_row, rows)],
         told=told,
         lines=lambda text: text.count("\n") + 1,
         first_line=lambda text: text.partition("\n")[0],
@@ -176,6 +179,15 @@ def _facts_line(note: NoteView) -> str:
     if note.kind == "pin":
         return f"{'pinned' if facts.get('on') else 'unpinned'} record {facts.get('target')}"
     return str(facts["did"]) if "did" in facts else value_text(facts)
+
+
+def _row(row: ChangeRow) -> ShownChange:
+    """A change of a document as one of a step, with the value before it."""
+    old, value = (
+        decode(bytes(one)) if isinstance(one, msgspec.Raw) else one for one in (row.old, row.value)
+    )
+    change = Change(row.op, row.path, None if value is msgspec.UNSET else value)
+    return shown_change(change, old)
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -82,14 +82,21 @@ class Site(OpenStorage):
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
             return told.response(status_of(error))
-        hint = "" if damaged is not None else told.hint
-        return self.error(request, status_of(error), told.message, hint, damaged)
+        near = error.facts.get("near", []) if isinstance(error, NotFoundError) else []
+        hint = "" if damaged is not None or near else told.hint
+        return self.error(request, status_of(error), told.message, hint, damaged, near)
 
     def error(
-        self, request: Request, status: int, message: str, hint: str = "", damaged: Any = None
+        self,
+        request: Request,
+        status: int,
+        message: str,
+        hint: str = "",
+        damaged: Any = None,
+        near: Sequence[str] = (),
     ) -> Response:
-        """The page of an error; *damaged*: the run whose damage caused it."""
-        facts = {"code": status, "message": message, "hint": hint, "damaged": damaged}
+        """The page of an error, of the *damaged* run if that caused it, with *near* runs."""
+        facts = {"code": status, "message": message, "hint": hint, "damaged": damaged, "near": near}
         return self.page(request, "error.html", status=status, **facts)
 
 

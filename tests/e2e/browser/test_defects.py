@@ -12,8 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from docs.page_review import HOSTILE, fill_review
-from docs.page_screens import PATIENCE, new_context, served, sign_in
+from docs.page_screens import PATIENCE, SHAPES, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
 import surehold
@@ -349,6 +350,56 @@ def test_arabic_is_set_from_right_to_left(open_page: Any) -> None:
     page: Page = open_page(f"/run?id={quote('محادثة-عربية')}&tab=conversation")
     for text in page.locator(".chat .said").all():
         assert text.evaluate("one => getComputedStyle(one).direction") == "rtl"
+
+
+REVIEW = {
+    "band": "/",
+    "group": "/run?id=group-books",
+    "failed loop": "/run?id=sync-0003",
+    "in doubt": "/run?id=payment-81",
+    "siblings": "/compare?a=essay-warm-a1-x&b=essay-cold-a1",
+    "audit": "/run?id=invoice-audit-2026-11&step=29&tab=state",
+    "markdown": "/run?id=chat-markdown&tab=conversation",
+    "arabic": f"/run?id={quote('محادثة-عربية')}",
+    "hostile": RUN,
+    "large": "/run?id=large-state&tab=state&shape=full",
+    "family": "/forks?id=essay",
+    "storage": "/storage",
+    "costs": "/costs",
+    "health": "/health",
+}
+
+
+@pytest.mark.parametrize("path", REVIEW.values(), ids=REVIEW)
+def test_hard_runs_are_accessible_and_within_the_window(open_page: Any, path: str) -> None:
+    page: Page = open_page(path)
+    for shape in SHAPES.values():
+        page.set_viewport_size(shape["viewport"])
+        page.emulate_media(color_scheme=shape.get("color_scheme", "light"))
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_phone_shows_the_chosen_tab_and_the_newest_message_first(open_page: Any) -> None:
+    page: Page = open_page("/run?id=chat-markdown&tab=raw", **SHAPES["phone"])
+    expect(page.locator(".tabs [aria-current]").first).to_be_in_viewport(ratio=0.9)
+    page.goto(page.url.replace("tab=raw", "tab=conversation"))
+    chat = page.locator(".chat.long").bounding_box()
+    last = page.locator(".chat.long > li").last.bounding_box()
+    assert chat is not None and last is not None
+    assert chat["y"] <= last["y"] <= chat["y"] + chat["height"]
+
+
+def test_a_line_of_the_fork_tree_ends_beside_the_name_of_its_run(open_page: Any) -> None:
+    for shape in ("desktop", "phone"):
+        page: Page = open_page("/forks?id=essay", **SHAPES[shape])
+        names = [one.bounding_box() for one in page.locator(".family-list li").all()]
+        heads = [one.bounding_box() for one in page.locator(".branch.head").all()]
+        assert len(names) == len(heads) == 12
+        for name, head in zip(names, heads, strict=True):
+            assert name is not None and head is not None
+            assert name["y"] <= head["y"] <= name["y"] + name["height"]
 
 
 def test_attacks_in_every_field_stay_text(open_page: Any, storage: str) -> None:

@@ -120,7 +120,7 @@ class Group(Closing):
         found = []
         for member in self.members or [*taken]:
             run_id = self._run(member) or member
-            found.append(self._status(run_id, taken.get(run_id)))
+            found.append(member_status(self.manager, run_id, taken.get(run_id)))
         return found
 
     def restore(self, checkpoint_id: str | None = None) -> dict[str, Saveable]:
@@ -379,20 +379,6 @@ class Group(Closing):
         header = self.manager.reader.resolve(member.checkpoint_id)
         return self.manager.reader.door(header).kind not in ("loop", "manager")
 
-    def _status(self, run_id: str, taken: GroupMember | None) -> MemberStatus:
-        newest = self._newest(run_id)
-        group_step = taken.step if taken else None
-        if newest is None:
-            return MemberStatus(run_id=run_id, status="missing", group_step=group_step)
-        status: Any = "ahead"
-        if taken is not None and newest.id == taken.checkpoint_id:
-            status = "current"
-        elif taken is not None:
-            found = self.manager.storage.find(taken.checkpoint_id)
-            then = next((one.seq for one in found if one.run_id == run_id), newest.seq + 1)
-            status = "ahead" if newest.seq > then else "behind"
-        return MemberStatus(run_id=run_id, status=status, step=newest.step, group_step=group_step)
-
     def _resolved(self, given: dict[str, Saveable]) -> list[str]:
         """The run ids of all members; those of given states among them."""
         latest = None if self.members else self.latest()
@@ -410,8 +396,7 @@ class Group(Closing):
         return next((run.run_id for run in self.manager.reader.runs_of(member)), None)
 
     def _newest(self, run_id: str) -> Header | None:
-        found = self.manager.reader.head_and_newest(run_id)
-        return found[1] if found is not None else None
+        return _newest_of(self.manager, run_id)
 
     def _is_fork(self, run_id: str, source: GroupMember) -> bool:
         """True if an interrupted fork of the group made that run."""
@@ -442,6 +427,29 @@ class Group(Closing):
                 pins.setdefault(note.metadata.get("group"), bool(note.metadata["on"]))
         pins.pop(self.name, None)
         return [other for other, on in pins.items() if on]
+
+
+def member_status(
+    manager: CheckpointManager, run_id: str, taken: GroupMember | None
+) -> MemberStatus:
+    """Compare a run with its part of a group's checkpoint; only reads."""
+    newest = _newest_of(manager, run_id)
+    group_step = taken.step if taken else None
+    if newest is None:
+        return MemberStatus(run_id=run_id, status="missing", group_step=group_step)
+    status: Any = "ahead"
+    if taken is not None and newest.id == taken.checkpoint_id:
+        status = "current"
+    elif taken is not None:
+        found = manager.storage.find(taken.checkpoint_id)
+        then = next((one.seq for one in found if one.run_id == run_id), newest.seq + 1)
+        status = "ahead" if newest.seq > then else "behind"
+    return MemberStatus(run_id=run_id, status=status, step=newest.step, group_step=group_step)
+
+
+def _newest_of(manager: CheckpointManager, run_id: str) -> Header | None:
+    found = manager.reader.head_and_newest(run_id)
+    return found[1] if found is not None else None
 
 
 def _new_id() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import msgspec
 
 from surehold.core.records import Lease
 from surehold.core.values import decode, encode
+from surehold.engine.groups import GroupMember, MemberStatus, member_status
 from surehold.engine.journal import Change
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import Waiting, waiting_inside, waiting_now
@@ -19,7 +21,7 @@ from surehold.errors import SureholdError
 from surehold.storage.base import Leasing, RunInfo, is_live
 from surehold.storage.queueing import EntryQuery, queues_in
 from surehold.views.run.window import RunView
-from surehold.views.values import MESSAGE_KEYS, ChatTurn, read_turn
+from surehold.views.values import MESSAGE_KEYS, ChatTurn, read_turn, read_turns
 from surehold.views.waiting import how_to_resume
 from surehold.views.words import change_words, counted, cut, keys_of, value_text
 
@@ -30,6 +32,8 @@ _MOST_OLD = 1_000_000
 _MOST_MARKED = 4000
 _MOST_VALUES = 12
 _MOST_QUEUED = 1000
+_MOST_SAID = 3
+"""Messages of one step that its line names."""
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -55,6 +59,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The first keys of the state, each with its value in short."""
     queued: tuple[str, str]
     """Why a queued or dead run is not executed, and the command that changes it."""
+    members: list[tuple[MemberStatus, GroupMember]]
+    """Of a group: each member beside its part of the chosen checkpoint."""
 
 
 def read_overview(
@@ -84,7 +90,15 @@ def read_overview(
         seconds=seconds,
         values=[(key, value_text(value, 160)) for key, value in [*values.items()][:_MOST_VALUES]],
         queued=_why_queued(manager, run, status),
+        members=_members(manager, values) if view.chosen.header.kind == "group" else [],
     )
+
+
+def _members(
+    manager: CheckpointManager, values: dict[str, Any]
+) -> list[tuple[MemberStatus, GroupMember]]:
+    taken = [GroupMember(run_id=run_id, **part) for run_id, part in values["members"].items()]
+    return [(member_status(manager, one.run_id, one), one) for one in taken]
 
 
 def _first(values: dict[str, Any], keys: Sequence[str]) -> Named | None:
@@ -236,17 +250,27 @@ def step_words(changes: Sequence[Change], width: int = 60) -> str:
     A framework's own keys are left out if there are others.
     """
     said = []
-    for change in changes:
-        key, *rest = keys_of(change.path)
-        if key in MESSAGE_KEYS and rest == ["-"] and (turn := _turn_of(change)):
-            text = " ".join(turn.text.split())
-            words = f"{turn.role}: {cut(text, width)}" if text else turn.role
-            said.append(f"{words} {', '.join(turn.calls)}".strip())
+    for turn in itertools.chain.from_iterable(map(_turns_of, changes)):
+        text = " ".join(turn.text.split())
+        words = f"{turn.role}: {cut(text, width)}" if text else turn.role
+        said.append(f"{words} {', '.join(turn.calls)}".strip())
     if said:
         return "; ".join(said)
     own = ("branch:", "__", "-branch:")
     kept = [change for change in changes if not keys_of(change.path)[0].startswith(own)]
     return change_words(kept or changes, width)
+
+
+def _turns_of(change: Change) -> list[ChatTurn]:
+    """The messages that a change appends, or those of a list or of LangGraph's input."""
+    key, *rest = keys_of(change.path)
+    if key in MESSAGE_KEYS and rest == ["-"]:
+        turn = _turn_of(change)
+        return [turn] if turn else []
+    if rest or change.op == "remove" or key not in (*MESSAGE_KEYS, "__start__"):
+        return []
+    value = msgspec.json.decode(encode(change.value))
+    return read_turns(value if key == "__start__" else {key: value})[-_MOST_SAID:]
 
 
 def _turn_of(change: Change) -> ChatTurn | None:

@@ -57,7 +57,7 @@ def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
         near = get_close_matches(run_id[:100], known, n=3)
         near = near or [one for one in known if run_id and run_id in one][:3]
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see the list of runs"
-        raise NotFoundError(f"there is no run {run_id!r}", hint=hint, run_id=run_id)
+        raise NotFoundError(f"there is no run {run_id!r}", hint=hint, run_id=run_id, near=near)
     return run
 
 

@@ -27,7 +27,7 @@ class ForkAction(Action):
         return ActionPlan(
             title=f"Fork {header.run_id} at step {header.step}",
             what=[
-                f"A new run begins with the state of checkpoint {header.id}, as edited below.",
+                f"A new run begins with the state of step {header.step}, as edited below.",
                 "It inherits no effects: it calls what it needs again. The fork of a workflow"
                 " has the recorded calls, unless its arguments change.",
                 f"Run {header.run_id} stays as it is.",
@@ -37,7 +37,12 @@ class ForkAction(Action):
             button="Fork",
             hidden={"checkpoint": header.id},
             fields=[
-                Field(name="run_id", label="Run id of the fork", help="Empty: a new one is made."),
+                Field(
+                    name="run_id",
+                    label="Run id of the fork",
+                    value=self._free_id(header.run_id),
+                    help="Empty: a new one is made.",
+                ),
                 *fields,
                 Field(
                     name="edit",
@@ -63,6 +68,12 @@ class ForkAction(Action):
         did = f"forked it from {header.run_id}@{header.step}{changed}"
         note_action(self._site.manager, made.run_id, did, who, step=header.step)
         return page_of(made.run_id)
+
+    def _free_id(self, run_id: str) -> str:
+        """The first id of `RUN-2`, `RUN-3` and so on that no run has."""
+        reader = self._site.manager.reader
+        tried = (f"{run_id}-{number}" for number in range(2, 100))
+        return next((one for one in tried if reader.run(one) is None), "")
 
     def _values(self, header: Header) -> dict[str, Any]:
         """The values of the state that plain JSON can express, by key."""

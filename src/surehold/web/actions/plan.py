@@ -39,6 +39,8 @@ class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """True if the fields are sent to the page itself first, to see what they change."""
     back: str = ""
     """The address of the page that the action belongs to."""
+    destroys: bool = False
+    """True if what it does cannot be taken back."""
     next: tuple[str, str] | None = None
     """The address and the text of an action that follows from this one."""
 

@@ -129,6 +129,7 @@ def _plan_for(run: RunInfo, verb: str, what: list[str], button: str, problem: st
         button=button,
         hidden={"id": run.run_id},
         problem=problem,
+        destroys=verb == "cancel",
         back="/queues",
     )
 

@@ -57,6 +57,7 @@ class ForgetAction(Action):
             left_out=max(0, len(listed) - _SHOWN),
             problem=none,
             previews=True,
+            destroys=True,
             back=page_of(given["id"]) if given.get("id") else "/storage",
         )
 

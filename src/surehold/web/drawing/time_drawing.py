@@ -11,7 +11,7 @@ import msgspec
 from surehold.views.timeline import TimelineEntry
 from surehold.views.words import cut
 
-_WIDE = 690
+_WIDE = 660
 _LEFT = 112
 """Room for the names of lanes."""
 _LANE, _TOP = 26.0, 34.0

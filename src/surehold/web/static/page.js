@@ -21,6 +21,7 @@ let pressed = false;
 let pace = 300;
 let refreshed = 0;
 let swapping = 0;
+let going = 0;
 
 const typing = () => document.activeElement?.matches("input, textarea, select");
 /** @returns {HTMLAnchorElement[]} */
@@ -42,13 +43,18 @@ function isHeld(node, goes = false) {
 }
 
 /**
- * Show the page at an address; the newest request wins. An address that cannot be shown is not
- * written into the browser's own.
+ * Show the page at an address; the newest request wins, but news wait for what was clicked. An
+ * address that cannot be shown is not written into the browser's own.
  * @param {string} address
  * @param {{ push?: "push" | "replace", news?: boolean }} options  news: only what has changed here
  */
 async function show(address, { push, news = false } = {}) {
+  if (news && going) {
+    missed = true;
+    return;
+  }
   const mine = ++swapping;
+  if (!news) going = mine;
   const slow = setTimeout(() => document.body.classList.add("busy"), 200);
   try {
     const answer = await fetch(address, { headers: { accept: "text/html" } });
@@ -72,6 +78,10 @@ async function show(address, { push, news = false } = {}) {
   } finally {
     clearTimeout(slow);
     if (mine === swapping) document.body.classList.remove("busy");
+    if (mine === going) {
+      going = 0;
+      if (missed && !pressed && !document.hidden) refresh();
+    }
   }
 }
 
@@ -100,8 +110,15 @@ function patch(fresh, next, news) {
   tick();
 }
 
-/** Bring the chosen step, and the newest message, into sight inside their lists. */
+/** Bring the chosen step, tab and page, and the newest message, into sight inside their lists. */
 function settle() {
+  for (const one of document.querySelectorAll(".tabs [aria-current], nav [aria-current]")) {
+    const row = /** @type {HTMLElement} */ (one.parentElement);
+    const [inner, outer] = [one.getBoundingClientRect(), row.getBoundingClientRect()];
+    if (inner.left < outer.left || inner.right > outer.right - 28) {
+      row.scrollLeft += inner.left - outer.left - (outer.width - inner.width) / 2;
+    }
+  }
   const found = { ".steps": "[aria-current]", ".chat.long": ":scope > .fresh, :scope > :last-child" };
   for (const [list, one] of Object.entries(found)) {
     const box = main.querySelector(list);
