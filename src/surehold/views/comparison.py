@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from surehold.core.records import Header
-from surehold.core.values import decode
 from surehold.engine.journal import Change, Loaded, changes_between
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
@@ -20,7 +19,7 @@ from surehold.views.documents import ChangeRow, CheckpointInfo, Document, Rows, 
 from surehold.views.forks import Origin, fork_origins
 from surehold.views.run import Pasts, nodes_of, step_words
 from surehold.views.timeline import TimelineEntry, entries_from
-from surehold.views.values import ChatTurn, read_turns, state_at
+from surehold.views.values import ChatTurn, read_turns, state_at, value_before
 from surehold.views.words import keys_of
 
 _MOST_RECORDS = 600
@@ -70,17 +69,8 @@ def rows_from(before: Loaded, changes: Iterable[Change]) -> list[ChangeRow]:
     rows = change_rows(changes)
     for row in rows:
         if row.op != "add":
-            row.old = raw(_old(before, row.path))
+            row.old = raw(value_before(before, row.path))
     return rows
-
-
-def _old(before: Loaded, path: str) -> Any:
-    """The value at a JSON Pointer before the change."""
-    first, *rest = keys_of(path)
-    value: Any = decode(before.texts[first])
-    for key in rest:
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    return value
 
 
 class EffectPair(msgspec.Struct, frozen=True, kw_only=True):

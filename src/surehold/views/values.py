@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from surehold.core.records import Header
+from surehold.core.values import decode
 from surehold.engine.journal import Loaded, blame
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.repair import state_text
@@ -70,6 +71,15 @@ def value_at(root: Any, parts: list[str | int], address: str) -> Any:
         except (LookupError, TypeError):
             raise _missing(value, part, path, address) from None
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return value
+
+
+def value_before(before: Loaded, path: str) -> Any:
+    """The value at a JSON Pointer of a state, such as the one before a change."""
+    first, *rest = keys_of(path)
+    value: Any = decode(before.texts[first])
+    for key in rest:
+        value = value[int(key)] if isinstance(value, list | tuple) else value[key]
     return value
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from surehold.core.records import (
-    Answer,
-    Attributes,
+    NOTE_KINDS,
     Effect,
     Mailbox,
     Message,
@@ -47,16 +46,7 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata of the note's header."""
 
 
-_OPENED = {
-    "effect": Effect,
-    "question": Question,
-    "answer": Answer,
-    "timer": Timer,
-    "message": Message,
-    "mailbox": Mailbox,
-    "published": Published,
-    "attributes": Attributes,
-}
+_OPENED = {kind: content for kind, content in NOTE_KINDS.items() if kind != "item"}
 
 
 def view_note(reader: Reader, record: Record) -> NoteView:

@@ -322,8 +322,3 @@ class Recording(Tape):
         """Recorded calls without a request in this start."""
         with self._lock:
             return sorted(self._left.values(), key=lambda call: call.number)
-
-    def all_calls(self) -> list[RecordedCall]:
-        """All calls, those of this start included."""
-        with self._lock:
-            return sorted(self._calls.values(), key=lambda call: call.number)

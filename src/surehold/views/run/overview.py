@@ -12,16 +12,22 @@ from typing import Any, Literal
 import msgspec
 
 from surehold.core.records import Lease
-from surehold.core.values import decode, encode
+from surehold.core.values import encode
 from surehold.engine.groups import GroupMember, MemberStatus, member_status
-from surehold.engine.journal import Change
+from surehold.engine.journal import Change, Loaded
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import Waiting, waiting_inside, waiting_now
 from surehold.errors import SureholdError
 from surehold.storage.base import Leasing, RunInfo, is_live
 from surehold.storage.queueing import EntryQuery, queues_in
 from surehold.views.run.window import RunView
-from surehold.views.values import MESSAGE_KEYS, ChatTurn, read_turn, read_turns
+from surehold.views.values import (
+    MESSAGE_KEYS,
+    ChatTurn,
+    read_turn,
+    read_turns,
+    value_before,
+)
 from surehold.views.waiting import how_to_resume
 from surehold.views.words import change_words, counted, cut, keys_of, value_text
 
@@ -177,7 +183,7 @@ class ShownChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_old(manager: CheckpointManager, view: RunView) -> list[ShownChange]:
     """The changes of the chosen step, with old values if its state is not too large."""
-    before: Any = None
+    before = None
     header = view.chosen.header
     replaced = any(change.op != "add" for change in view.chosen.changes)
     if replaced and header.parent and header.size <= _MOST_OLD:
@@ -186,13 +192,7 @@ def with_old(manager: CheckpointManager, view: RunView) -> list[ShownChange]:
             before = manager.reader.load_visible(parent)
         except SureholdError:
             before = None
-    return [
-        shown_change(
-            change,
-            _old(before, change) if before is not None and change.op != "add" else msgspec.UNSET,
-        )
-        for change in view.chosen.changes
-    ]
+    return [shown_change(change, _old(before, change)) for change in view.chosen.changes]
 
 
 def shown_change(change: Change, old: Any = msgspec.UNSET) -> ShownChange:
@@ -201,15 +201,13 @@ def shown_change(change: Change, old: Any = msgspec.UNSET) -> ShownChange:
     return ShownChange(op=change.op, path=change.path, value=change.value, old=old, is_short=short)
 
 
-def _old(before: Any, change: Change) -> Any:
-    first, *rest = keys_of(change.path)
+def _old(before: Loaded | None, change: Change) -> Any:
+    if before is None or change.op == "add":
+        return msgspec.UNSET
     try:
-        value: Any = decode(before.texts[first])
-        for key in rest:
-            value = value[int(key)] if isinstance(value, list | tuple) else value[key]
+        return value_before(before, change.path)
     except (LookupError, ValueError, TypeError, SureholdError):
         return msgspec.UNSET
-    return value
 
 
 def by_list(changes: Sequence[ShownChange]) -> list[tuple[str, list[ShownChange]]]:
