@@ -488,7 +488,7 @@ class Worker:
 
         ``kept`` if the storage fails: then a sweep tries it again.
         """
-        if driven.outcome == "lost" or driven.outcome == "held":
+        if driven.outcome in ("lost", "held"):
             return driven.outcome
         try:
             after = self._after(active, driven)
@@ -614,13 +614,10 @@ class Worker:
 
     def _lose(self, grant: GrantedLease) -> None:
         run_id = grant.lease.run_id
-        if (
-            grant.lost is None and (run_id, grant.lease.epoch) in self._active
-        ):  # it may have been settled meanwhile
-            self._tell("lease.lost", run_id=run_id, epoch=grant.lease.epoch)
-            grant.lose(
-                ConflictError(f"run {run_id!r} was taken over by another worker", run_id=run_id)
-            )
+        if grant.lost is not None or (run_id, grant.lease.epoch) not in self._active:
+            return  # it may have been settled meanwhile
+        self._tell("lease.lost", run_id=run_id, epoch=grant.lease.epoch)
+        grant.lose(ConflictError(f"run {run_id!r} was taken over by another worker", run_id=run_id))
 
     def _tell(self, event: str, **facts: Any) -> None:
         self._log(event, facts)

@@ -327,9 +327,7 @@ def _result(name: str, result: object) -> dict[str, Any]:
 
 def _usages(done: Mapping[str, Any]) -> tuple[Usage, ...]:
     """Usage of the recorded outcome of a participant's effect."""
-    if "usages" in done:
-        return tuple(Usage.read(one) for one in done["usages"])
-    return (Usage(done["tokens"], 0, done["cost_usd"], calls=done["calls"]),)  # an older journal
+    return tuple(Usage.read(one) for one in done["usages"])
 
 
 def _spent(done: Mapping[str, Any]) -> dict[str, Any]:

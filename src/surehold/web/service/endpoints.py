@@ -76,74 +76,34 @@ class Endpoint(NamedTuple):
         return 202 if self.method == "POST" else 200
 
 
-_PAGE: Any = (("limit", "integer"), ("before", "integer"))
-_LIST: Any = (("name", "string"), ("status", "string"), ("search", "string"), *_PAGE)
+_LIMIT: Any = (("limit", "integer"),)
+_LIST: Any = (
+    *(("name", "string"), ("status", "string"), ("search", "string")),
+    *(*_LIMIT, ("before", "integer")),
+)
+
+
+def _post(name: str, path: str, role: Role, body: type[msgspec.Struct], about: str) -> Endpoint:
+    return Endpoint(name, "POST", path, role, about, Accepted, body)
+
+
+_START = "Start a run; its first record is stored before the answer."
+_ANSWER, _SEND = "Settle what a run waits for.", "Send a message to a run."
+_CANCEL = "Ask for a run to end at its next step."
+_REQUEUE = "Queue a dead letter, or a cancelled or waiting run, again."
+_EVENTS = "The events of a run as server-sent events, until it is over."
+_PENDING = "What runs wait for, newest runs first."
 ENDPOINTS = (
     Endpoint("code", "GET", "/code", "read", "The code that can be started.", CodeList),
-    Endpoint(
-        "start",
-        "POST",
-        "/start/{code}",
-        "operate",
-        "Start a run; its first record is stored before the answer.",
-        Accepted,
-        StartRequest,
-    ),
+    _post("start", "/start/{code}", "operate", StartRequest, _START),
     Endpoint("runs", "GET", "/runs", "read", "The runs, newest first.", RunList, None, _LIST),
-    Endpoint(
-        "events",
-        "GET",
-        "/runs/{run}/events",
-        "read",
-        "The events of a run as server-sent events, until it is over.",
-    ),
-    Endpoint(
-        "answer",
-        "POST",
-        "/runs/{run}/answer",
-        "answer",
-        "Settle what a run waits for.",
-        Accepted,
-        AnswerRequest,
-    ),
-    Endpoint(
-        "send",
-        "POST",
-        "/runs/{run}/messages",
-        "answer",
-        "Send a message to a run.",
-        Accepted,
-        MessageRequest,
-    ),
-    Endpoint(
-        "cancel",
-        "POST",
-        "/runs/{run}/cancel",
-        "operate",
-        "Ask for a run to end at its next step.",
-        Accepted,
-        CancelRequest,
-    ),
-    Endpoint(
-        "requeue",
-        "POST",
-        "/runs/{run}/requeue",
-        "operate",
-        "Queue a dead letter, or a cancelled or waiting run, again.",
-        Accepted,
-        RequeueRequest,
-    ),
+    Endpoint("events", "GET", "/runs/{run}/events", "read", _EVENTS),
+    _post("answer", "/runs/{run}/answer", "answer", AnswerRequest, _ANSWER),
+    _post("send", "/runs/{run}/messages", "answer", MessageRequest, _SEND),
+    _post("cancel", "/runs/{run}/cancel", "operate", CancelRequest, _CANCEL),
+    _post("requeue", "/runs/{run}/requeue", "operate", RequeueRequest, _REQUEUE),
     Endpoint("run", "GET", "/runs/{run}", "read", "The outcome of a run.", RunOutcome),
-    Endpoint(
-        "pending",
-        "GET",
-        "/pending",
-        "read",
-        "What runs wait for, newest runs first.",
-        Pending,
-        None,
-        (("limit", "integer"),),
-    ),
+    Endpoint("pending", "GET", "/pending", "read", _PENDING, Pending, None, _LIMIT),
     Endpoint("queues", "GET", "/queues", "read", "The queues and their limits.", QueueList),
     Endpoint("workers", "GET", "/workers", "read", "The workers of the storage.", WorkerList),
     Endpoint("metrics", "GET", "/metrics", "read", "Figures for Prometheus."),

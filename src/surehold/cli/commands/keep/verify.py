@@ -49,8 +49,8 @@ def verify_runs(cli: ui.Cli, names: list[str] | None, *, read_data: bool) -> Ver
             raise
         verdicts.append(RunVerdict(str(error.facts.get("run_id", "")), 0, (error.message,)))
         chosen = []
-    for run in cli.progress("verifying", chosen, len(chosen)):
-        verdicts.append(look(cli.manager.reader, run))
+    tried = cli.progress("verifying", chosen, len(chosen))
+    verdicts += (look(cli.manager.reader, run) for run in tried)
     if not names:
         known = {one.run_id for one in verdicts}
         missing = verify_missing(cli.manager.reader)
