@@ -31,7 +31,7 @@ def order() -> str:
 if __name__ == "__main__":
     order.run(run_id="order-1", wait=False)
     ask = partial(surehold.update, "order-1", "shipping")
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(max_workers=1) as pool:
         refused = pool.submit(ask, "balloon", idempotency_key="1")
         asked = pool.submit(ask, "courier", idempotency_key="2")
         order.run(run_id="order-1")

@@ -34,7 +34,7 @@ OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
 
 BESIDE_A_FORK = {
     "encryption": frozenset(["headers"]),
-    "retention": frozenset(["headers"]),
+    "retention": frozenset(["page"]),
     "retention_count": frozenset(["headers", "runs", "lease_of"]),
 }
 """A new run's key is looked for, and retention looks at the runs it is counted with."""

@@ -210,11 +210,9 @@ class RunLease:
         began, seconds = (
             (self._began, self._seconds) if grant is None else (grant.began, grant.seconds)
         )
-        wall, monotonic = self._now(), time.monotonic()
-        fresh = wall - began.wall < seconds and monotonic - began.monotonic < seconds
-        if self._lease is None or fresh or not isinstance(storage, Leasing):
+        now = Moment.now(self._now)
+        if self._lease is None or began.passed(now) < seconds or not isinstance(storage, Leasing):
             return
-        now = Moment(wall, monotonic)
         with self._renewing:
             lease = self._lease if grant is None else grant.lease
             try:

@@ -15,6 +15,9 @@ from tests.model_server import ModelServer, model_server
 
 import surehold
 from surehold.errors import ShapeError
+from surehold.integrations.recorder.inside import Asked, HttpAnswer
+from surehold.integrations.recorder.recording import Recording
+from surehold.integrations.recorder.shelves import FileShelf
 
 BODY: dict[str, Any] = {
     "model": "gpt-4o",
@@ -195,3 +198,19 @@ def test_an_encrypted_recording_holds_no_text(
         assert ask(server, {"model": "m", "messages": ["kelp-and-dulse"]}) == first
     kept = b"".join(path.read_bytes() for path in folder.iterdir())
     assert b"kelp-and-dulse" not in kept and b"answer 1" not in kept
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_answer_that_comes_after_the_program_has_ended_is_not_kept(
+    late: bool, tmp_path: Path
+) -> None:
+    """A second start asks anew for what was in flight, and gets one answer for it."""
+    url = "https://api.openai.com/v1/chat/completions"
+    shelf = FileShelf(tmp_path / "calls.jsonl")
+    recording = Recording(shelf)
+    claimed = recording.claim(Asked("POST", url, [], json.dumps(BODY).encode()))
+    assert claimed.kind == "live"
+    if late:
+        recording.close()
+    recording.commit(claimed.id, HttpAnswer(200, "OK", [], [b"{}"]))
+    assert shelf.save() is not late

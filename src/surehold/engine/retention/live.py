@@ -104,7 +104,8 @@ class RetentionManager:
                 self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
             marks = self._marks.get(header.run_id)
             if marks is None and outcome.written[0].seq == 1:
-                self._marks[header.run_id] = marks = Marks()
+                marks = Marks()
+                remember(self._marks, header.run_id, marks, most=_REMEMBERED)
             if marks is not None and marks.seq + 1 == outcome.written[0].seq:
                 for one in outcome.written:
                     if one.frame == "note" and one.kind in MARKING:

@@ -323,6 +323,7 @@ class ProgramStart:
                 if proxy is not None:
                     proxy.close()
                 hub.close()
+                self.recording.close()
             joined = any((place / "hello").iterdir()) or (proxy is not None and proxy.seen)
             self.is_empty = not joined
             self._tell()

@@ -113,6 +113,9 @@ class Recording(Tape):
         self._shelf = shelf
         self._where = where
         self._lock = threading.Lock()
+        self._kept = threading.Condition(self._lock)
+        self._keeping = 0
+        self._closed = False
         until = self.rules.until
         kept = [call for call in shelf.calls() if until is None or call.number < until]
         self._calls = {call.id: call for call in kept}
@@ -258,6 +261,28 @@ class Recording(Tape):
                 self._moved = time.monotonic()
 
     def commit(self, id: int, answer: HttpAnswer) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._keeping += 1
+        try:
+            self._commit(id, answer)
+        finally:
+            with self._lock:
+                self._keeping -= 1
+                self._kept.notify_all()
+
+    def close(self) -> None:
+        """Keep no further answers; those that are being kept are waited for.
+
+        A program that is started again asks anew for what is in flight, so an answer to the
+        process before must not come between.
+        """
+        with self._lock:
+            self._closed = True
+            self._kept.wait_for(lambda: not self._keeping)
+
+    def _commit(self, id: int, answer: HttpAnswer) -> None:
         with self._lock:
             live = self._lives[id]
             own = position(live.key, live.slot)
