@@ -551,7 +551,7 @@ class Worker:
     def _sweep(self) -> None:
         """Take back the runs of workers that died or outlived their leases."""
         with self._claiming:
-            found = self._queue.stale_claims(now=time.time())
+            found = self._queue.stale_claims(now=time.time(), host=self._owner.host)
             for gone in self._kept.keys() - {(one.entry.run_id, one.lease.epoch) for one in found}:
                 del self._kept[gone]  # another worker has it
             for stale in found:
@@ -581,10 +581,10 @@ class Worker:
             self._tell("run.taken_back", run_id=entry.run_id, epoch=id[1], state=state)
 
     def _stop_cancelled(self) -> None:
-        if not self._active:
-            return
-        cancelled = self._queue.entries(EntryQuery(state="running", cancelled=True))
-        self._cancel({entry.run_id for entry in cancelled})
+        ours = tuple({active.claim.entry.run_id for active in [*self._active.values()]})
+        if ours:
+            query = EntryQuery(state="running", cancelled=True, run_ids=ours)
+            self._cancel({entry.run_id for entry in self._queue.entries(query)})
 
     def _renew(self) -> None:
         while not self._ended.wait(self._lease_seconds / 3):

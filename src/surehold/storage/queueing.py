@@ -44,7 +44,18 @@ class EntryQuery(msgspec.Struct, frozen=True, kw_only=True):
     state: EntryState | None = None
     cancelled: bool | None = None
     """True: only those that someone asked to cancel."""
+    run_ids: tuple[str, ...] | None = None
+    """Only entries of these runs: costs what they are, whatever else is queued."""
     limit: int | None = None
+
+    def admits(self, entry: QueueEntry) -> bool:
+        """True if *entry* passes the filter."""
+        return (
+            self.queue in (None, entry.queue)
+            and self.state in (None, entry.state)
+            and self.cancelled in (None, entry.cancelled)
+            and (self.run_ids is None or entry.run_id in self.run_ids)
+        )
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,8 +113,11 @@ class Queueing(Protocol):
         *expired* nothing is done unless the lease has expired. Returns whether it was done.
         """
 
-    def stale_claims(self, *, now: float) -> list[StaleClaim]:
-        """Runs that are marked as running, the ones without a live lease among them."""
+    def stale_claims(self, *, now: float, host: str | None = None) -> list[StaleClaim]:
+        """Runs that are marked as running, the ones without a live lease among them.
+
+        With *host*, of runs with a live lease only those of its processes.
+        """
 
     def entry_of(self, run_id: str) -> QueueEntry | None:
         """The entry of a run."""

@@ -79,13 +79,7 @@ class MemoryQueues(LeasedQueueTable):
         return max(ranks, default=None)
 
     def find(self, query: EntryQuery) -> list[QueueEntry]:
-        found = [
-            entry
-            for entry in self._entries.values()
-            if query.queue in (None, entry.queue)
-            and query.state in (None, entry.state)
-            and query.cancelled in (None, entry.cancelled)
-        ]
+        found = [entry for entry in self._entries.values() if query.admits(entry)]
         return sorted(found, key=lambda one: (one.queue, one.state, order_of(one)))[: query.limit]
 
     def counts(self) -> Mapping[tuple[str, str], int]:

@@ -76,7 +76,8 @@ WHERE run_id = %(run)s AND epoch = %(epoch)s AND owner = %(owner)s
 
 _STALE = f"""
 SELECT epoch, owner, lease_until - {_NOW}, {_COLUMNS} FROM {{s}}.runs
-WHERE queue_state = 'running'"""
+WHERE queue_state = 'running' AND (%(host)s::bytea IS NULL OR owner IS NULL
+    OR lease_until <= {_NOW} OR position(%(host)s::bytea IN owner) > 0)"""
 
 _PUT = """
 UPDATE {s}.runs SET queue = %s, target = %s, queue_state = %s, priority = %s, queue_key = %s,
@@ -217,9 +218,10 @@ class PostgresQueues(QueueTable):
         }
         return bool(self._all(_SETTLE, values))
 
-    def stale(self, now: float) -> list[StaleClaim]:
+    def stale(self, now: float, host: str | None) -> list[StaleClaim]:
         found: list[StaleClaim] = []
-        for epoch, owner, left, *row in self._all(_STALE):
+        near = None if host is None else b'"host":%b,' % msgspec.json.encode(host)
+        for epoch, owner, left, *row in self._all(_STALE, {"host": near}):
             entry = _entry(row)
             holder = None if owner is None else msgspec.json.decode(owner, type=Owner)
             lease = Lease(entry.run_id, epoch, holder, now + (left or 0.0))
@@ -263,10 +265,14 @@ class PostgresQueues(QueueTable):
             if value is not None:
                 wanted.append(f"{column} = %({column})s")
                 values[column] = value
+        source = "{s}.runs"
+        if query.run_ids is not None:  # by their key, which OFFSET makes the planner take
+            source = "(SELECT * FROM {s}.runs WHERE run_id = ANY(%(runs)s) OFFSET 0) named"
+            values["runs"] = [to_bytes(run_id) for run_id in query.run_ids]
         return [
             _entry(row)
             for row in self._all(
-                f"SELECT {_COLUMNS} FROM {{s}}.runs WHERE {' AND '.join(wanted)}"
+                f"SELECT {_COLUMNS} FROM {source} WHERE {' AND '.join(wanted)}"
                 " ORDER BY queue, queue_state, priority DESC, rank LIMIT %(limit)s",
                 values,
             )

@@ -123,9 +123,9 @@ class RedisQueues(LeasedQueueTable):
     def settle(self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool) -> bool:
         return super().settle(lease, entry, now=self.clock(now), expired=expired)
 
-    def stale(self, now: float) -> list[StaleClaim]:
+    def stale(self, now: float, host: str | None) -> list[StaleClaim]:
         self._read_leases(entry.run_id for entry in self.find(EntryQuery(state="running")))
-        found = super().stale(self.clock(now))
+        found = super().stale(self.clock(now), host)
         return [_by_clock_of_caller(one, one.lease.expires_at - self._ahead) for one in found]
 
     # Leases
@@ -280,6 +280,9 @@ class RedisQueues(LeasedQueueTable):
         return float(found[1]) if found else None
 
     def find(self, query: EntryQuery) -> list[QueueEntry]:
+        if query.run_ids is not None:
+            named = self._entries(query.run_ids)
+            return [entry for entry in named if query.admits(entry)][: query.limit]
         names = [query.queue] if query.queue is not None else sorted({q for q, _ in self.counts()})
         states = [query.state] if query.state is not None else _STATES
         found: list[QueueEntry] = []

@@ -104,7 +104,7 @@ class QueueTable(ABC):
         """See `Queueing.settle`."""
 
     @abstractmethod
-    def stale(self, now: float) -> list[StaleClaim]:
+    def stale(self, now: float, host: str | None) -> list[StaleClaim]:
         """See `Queueing.stale_claims`."""
 
     @abstractmethod
@@ -178,12 +178,14 @@ class LeasedQueueTable(QueueTable):
             self.put(lease.run_id, settled_entry(held, entry, now=now))
         return True
 
-    def stale(self, now: float) -> list[StaleClaim]:
+    def stale(self, now: float, host: str | None) -> list[StaleClaim]:
         found: list[StaleClaim] = []
         for entry in self.find(EntryQuery(state="running")):
             lease = self.lease(entry.run_id)
-            if lease is not None:
-                gone = lease.owner is None or lease.expires_at <= now
+            if lease is None:
+                continue
+            gone = lease.owner is None or lease.expires_at <= now
+            if gone or host is None or (lease.owner is not None and lease.owner.host == host):
                 found.append(StaleClaim(entry=entry, lease=lease, expired=gone))
         return found
 
@@ -208,8 +210,8 @@ class QueueSlots(ABC):
     ) -> bool:
         return self.in_queues(lambda table: table.settle(lease, entry, now=now, expired=expired))
 
-    def stale_claims(self, *, now: float) -> list[StaleClaim]:
-        return self.in_queues(lambda table: table.stale(now))
+    def stale_claims(self, *, now: float, host: str | None = None) -> list[StaleClaim]:
+        return self.in_queues(lambda table: table.stale(now, host))
 
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
         return self.in_queues(lambda table: _claim(table, query, owner, now=now, ttl=ttl))

@@ -111,7 +111,10 @@ class SQLiteQueues(LeasedQueueTable):
             if value is not None:
                 wanted.append(f"{name} = ?")
                 values.append(value)
-        if query.queue is None and query.state is not None:
+        if query.run_ids is not None:
+            wanted.append(f"run_id IN ({', '.join(['?'] * len(query.run_ids))})")
+            values += query.run_ids
+        elif query.queue is None and query.state is not None:
             wanted.append(f"queue IN ({_EACH_QUEUE})")
         values.append(-1 if query.limit is None else query.limit)
         order = "ORDER BY queue, state, priority DESC, rank LIMIT ?"

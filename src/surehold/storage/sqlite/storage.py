@@ -300,9 +300,9 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         with self._pool.reading() as db:
             return SQLiteQueues(db).get(run_id)
 
-    def stale_claims(self, *, now: float) -> list[StaleClaim]:
+    def stale_claims(self, *, now: float, host: str | None = None) -> list[StaleClaim]:
         with self._pool.snapshot() as db:
-            return SQLiteQueues(db).stale(now)
+            return SQLiteQueues(db).stale(now, host)
 
     @classmethod
     def salvage(cls, path: str | os.PathLike[str]) -> list[str]:

@@ -339,6 +339,9 @@ class QueuePromises(Medium):
         (live,) = queue.claim(query, other, now=time.time(), ttl=60.0)
         stale = {one.entry.run_id: one for one in queue.stale_claims(now=time.time())}
         assert stale["a"].expired and not stale["b"].expired
+        for host, held in (("elsewhere", {"a", "b"}), ("here", {"a"})):
+            near = queue.stale_claims(now=time.time(), host=host)
+            assert {one.entry.run_id for one in near} == held
         ready = after_drive(dead.entry, "interrupted", QueueSettings(), now=time.time())
         assert not queue.settle(live.lease, ready, now=time.time(), expired=True)
         assert queue.settle(stale["a"].lease, ready, now=time.time(), expired=True)
@@ -357,6 +360,11 @@ class QueuePromises(Medium):
         assert found["idle"].settings.concurrency == 1
         listed = [entry.run_id for entry in queue.entries(EntryQuery(queue="mail"))]
         assert listed == ["b", "c"]
+        some = EntryQuery(run_ids=("a", "c", "none"))
+        assert {entry.run_id for entry in queue.entries(some)} == {"a", "c"}
+        some = msgspec.structs.replace(some, state="ready", cancelled=False)
+        assert [entry.run_id for entry in queue.entries(some)] == ["a"]
+        assert not [*queue.entries(msgspec.structs.replace(some, cancelled=True))]
         waiting = queue.entries(EntryQuery(state="waiting"))
         assert [entry.run_id for entry in waiting] == ["c"]
 
