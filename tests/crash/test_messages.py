@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.crash.mail_victim import RUN, receiver
 from tests.crash.media import times
 from tests.crash.processes import child_environment
@@ -19,13 +20,16 @@ from surehold import CheckpointManager
 
 MESSAGES = times(25, 1250, "SUREHOLD_TRIALS")
 SENDERS = 8 if MESSAGES > 100 else 4
-LONGEST = 500 if MESSAGES < 100 else 3_000
+LONGEST = 500 if MESSAGES < 100 else 7_000
 """Seconds for all of it, on a machine that is busy."""
 KILLS = times(5, 100, "SUREHOLD_KILLS")
 
 
 A_LIFE = SENDERS * MESSAGES // (KILLS + 2)
 """Messages after which a life waits to be killed, so that each kill finds messages left."""
+
+
+pytestmark = pytest.mark.timeout(2 * LONGEST)
 
 
 def start(log: Path, *words: object, most: int = 0) -> subprocess.Popen[bytes]:

@@ -33,6 +33,7 @@ from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS, GrantedLease, Moment
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import StopScope, expire_some
+from surehold.engine.runs.messages import tell_end
 from surehold.errors import ConflictError, DataError, StorageError, SureholdError, UsageError
 from surehold.executors.driving import Driven, drive, has_progressed
 from surehold.executors.schedules import Schedule
@@ -544,6 +545,10 @@ class Worker:
             self._manager.append_notes(entry.run_id, (note,))
         except ConflictError as error:
             self._tell("run.not_buried", run_id=entry.run_id, error=str(error))
+        else:
+            newest = self._manager.reader.newest_of(entry.run_id)
+            if newest is not None and (parent := newest.metadata.get("parent_run")):
+                tell_end(self._manager, entry.run_id, parent)
         self._tell("run.dead", run_id=entry.run_id, reason=entry.reason)
 
     # Looking after others

@@ -1,4 +1,4 @@
-"""Runs and their forks: origins, families, trees, and the lanes of a drawing.
+"""Runs, forks and children: origins, families, trees, the lanes of a drawing.
 
 >>> for row in draw([("d", "b"), ("c", "b"), ("b", "a"), ("a", None)]):
 ...     print(f"{row.prefix} {row.id or str()}".rstrip())
@@ -21,6 +21,10 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import status_of_run
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
 from surehold.views.documents import Document, Rows
+
+_PARENT = "parent_run"
+_MANY = 10_000
+"""Headers of children that a tree looks through."""
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -58,8 +62,14 @@ def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
     return family
 
 
+def children_of(manager: CheckpointManager, run_id: str, headers: int = 200) -> list[str]:
+    """The runs that a run began, the newest first, as far as so many *headers* tell."""
+    query = RecordQuery(metadata={_PARENT: run_id}, limit=headers)
+    return [*dict.fromkeys(header.run_id for header in manager.storage.headers(query))]
+
+
 class TreeRun(msgspec.Struct, kw_only=True):
-    """A run in its place among the forks."""
+    """A run in its place among the forks and the runs that others began."""
 
     run_id: str
     name: str
@@ -67,6 +77,7 @@ class TreeRun(msgspec.Struct, kw_only=True):
     step: int
     depth: int
     forked_from: Origin | None
+    begun_by: str | None = None
 
 
 class Tree(Document, kw_only=True, tag="tree"):
@@ -76,7 +87,7 @@ class Tree(Document, kw_only=True, tag="tree"):
 
 
 def read_tree(manager: CheckpointManager, run_id: str | None = None, *, limit: int = 100) -> Tree:
-    """The newest runs, or the family of one, each followed by its forks."""
+    """The newest runs, or the family of one, each followed by its forks and children."""
     origins, find = fork_origins(manager.storage), manager.reader.run
     if run_id is not None:
         members = map(find, family_of(manager, run_id))
@@ -88,13 +99,23 @@ def read_tree(manager: CheckpointManager, run_id: str | None = None, *, limit: i
 
 
 def _is_root(run: RunInfo, origins: dict[str, Origin], manager: CheckpointManager) -> bool:
-    """True if the run is no fork, or a fork of a run that was deleted."""
+    """True if the run is no fork or child, or one of a run that was deleted."""
     origin = origins.get(run.run_id)
-    return origin is None or manager.reader.run(origin.run_id) is None
+    before = origin.run_id if origin is not None else _parent_of(manager, run)
+    return not before or manager.reader.run(before) is None
+
+
+def _parent_of(manager: CheckpointManager, run: RunInfo) -> str:
+    newest = manager.reader.newest(run)
+    return str(newest.metadata.get(_PARENT, "")) if newest is not None else ""
 
 
 def _rows(
-    manager: CheckpointManager, runs: list[RunInfo], origins: dict[str, Origin], depth: int
+    manager: CheckpointManager,
+    runs: list[RunInfo],
+    origins: dict[str, Origin],
+    depth: int,
+    begun_by: str | None = None,
 ) -> Iterator[TreeRun]:
     for run in runs:
         yield TreeRun(
@@ -104,12 +125,16 @@ def _rows(
             step=run.step,
             depth=depth,
             forked_from=origins.get(run.run_id) if depth else None,
+            begun_by=begun_by,
         )
         forks = (fork for fork, origin in origins.items() if origin.run_id == run.run_id)
         found = [one for one in map(manager.reader.run, forks) if one is not None]
         # The latest place first: so no line of a drawing crosses another.
         found.sort(key=lambda one: (-origins[one.run_id].step, one.ordinal))
         yield from _rows(manager, found, origins, depth + 1)
+        begun = map(manager.reader.run, reversed(children_of(manager, run.run_id, _MANY)))
+        children = [one for one in begun if one is not None and one.run_id not in origins]
+        yield from _rows(manager, children, origins, depth + 1, run.run_id)
 
 
 class Row(NamedTuple):

@@ -14,6 +14,7 @@ from langgraph.types import Command, Interrupt, Send, interrupt
 from tests.integrations.langgraph.conftest import Side, id_of, thread
 
 import surehold
+from surehold.errors import UsageError
 from surehold.integrations.langgraph.saver import SureholdSaver
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
@@ -136,6 +137,26 @@ def test_what_a_thread_asks_is_pending_until_langgraph_resumes_it(address: str) 
         graph.invoke(Command(resume="yes"), THREAD, durability="sync")
         assert surehold.pending(storage=saver.manager) == []
         assert graph.get_state(THREAD).values == {"log": ["answer yes"]}
+
+
+def test_an_approval_of_langchains_middleware_takes_its_own_form_only(address: str) -> None:
+    def ask(state: Log) -> dict[str, Any]:
+        told = interrupt({"action_requests": [{"name": "publish"}], "review_configs": []})
+        return {"log": [told["decisions"][0]["type"]]}
+
+    form = {"decisions": [{"type": "approve"}]}
+    with SureholdSaver(address) as saver:
+        graph = _graph(saver, ask=ask)
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        for yes_or_no in (surehold.approve, surehold.reject):
+            with pytest.raises(
+                UsageError, match=r"such as {\"decisions\":\[{\"type\":\"approve\"}\]}"
+            ):
+                yes_or_no("t", storage=saver.manager)
+        (asked,) = surehold.pending("t", storage=saver.manager)
+        surehold.answer("t", asked.id, form, storage=saver.manager)
+        graph.invoke(None, THREAD, durability="sync")
+        assert graph.get_state(THREAD).values == {"log": ["approve"]}
 
 
 def test_a_question_that_was_answered_from_outside_resumes_the_graph(address: str) -> None:

@@ -19,13 +19,16 @@ from typing import (
     Self,
     TypeVar,
     Unpack,
+    get_args,
     overload,
 )
 
 from surehold.core.context import during
+from surehold.core.driving import drive, drive_async
 from surehold.core.policy import RetryOptions, check_above_zero, read_policy, refuse_options
 from surehold.core.records import check_run_id, digest_of
 from surehold.doors.events import Event, EventStream
+from surehold.doors.functions.children import ChildHandle, ParentClose, awaited_of
 from surehold.doors.functions.continuing import Continued
 from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
 from surehold.doors.functions.recorded import recorded_value
@@ -78,7 +81,7 @@ _Started = tuple[FunctionRun, RunResult[Any] | None]
 
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
-_START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
+_START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key", "parent_close")
 """Parameters of `Workflow.start` itself; `Workflow.options` is for functions that have one."""
 
 
@@ -390,6 +393,8 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     def start(self, *args: Any, delay: float | None, **options: Any) -> Handle: ...
     @overload
     def start(self, *args: Any, idempotency_key: str | None, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, parent_close: ParentClose, **options: Any) -> Handle: ...
     def start(  # type: ignore[misc]
         self,
         *args: Any,
@@ -400,6 +405,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         key: str | None = None,
         delay: float | None = None,
         idempotency_key: str | None = None,
+        parent_close: ParentClose = "leave",
         **kwargs: Any,
     ) -> Handle:
         """Queue the run for a worker, and give a handle to it. Nothing is executed here.
@@ -408,7 +414,11 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         those of higher *priority* start first; those of different *key* s take turns. *delay* is
         the number of seconds to wait before the start. A second call with the same *run_id*
         or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
-        In a workflow the run has an id of its own that a replay gives again: it is begun once.
+
+        In a run the child has an id of its own that a replay gives again: it is begun once, and
+        `RunHandle.result` waits for it in the run's journal. When the workflow that began it
+        completes or is cancelled, *parent_close* decides: ``leave`` it alone, ``cancel`` it, or
+        ``wait``, which completes the workflow only after it has ended.
         """
         self._check_parameters()
         chosen = self.options(
@@ -419,6 +429,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             key=key,
             delay=delay,
             idempotency_key=idempotency_key,
+            parent_close=parent_close,
         )
         return chosen.start(*args, **kwargs)
 
@@ -432,6 +443,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         key: str | None = None,
         delay: float | None = None,
         idempotency_key: str | None = None,
+        parent_close: ParentClose = "leave",
         by: str = "",
     ) -> Submitting[P, Handle]:
         """The workflow with options of `start`, whose names its parameters may have.
@@ -439,9 +451,12 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         ``charge.options(queue="mail").start("order-7", key="k1")`` passes *key* to the function.
         The journal names *by* as the person or program that asked for the run.
         """
+        if parent_close not in get_args(ParentClose):
+            raise UsageError(
+                f"parent_close is {parent_close!r}", hint=f"one of {get_args(ParentClose)}"
+            )
         submit = partial(
             self._submit,
-            storage=storage,
             queue=queue,
             priority=priority,
             key=key,
@@ -451,15 +466,34 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         )
 
         def start(args: Any, kwargs: Any) -> Handle:
+            context = call_context()
+            run = context.run if context is not None else None
             chosen = self._child_id() if run_id is None and idempotency_key is None else run_id
-            return self._submitted(partial(submit, args, kwargs, run_id=chosen))
+            where = self.storage if storage is None else storage
+            if run is None:
+                return self._submitted(partial(submit, args, kwargs, run_id=chosen, where=where))
+            if parent_close != "leave" and not isinstance(context, CallOrder):
+                raise UsageError(
+                    f"parent_close={parent_close!r} needs a workflow",
+                    hint="start the run in a @surehold.workflow",
+                )
+
+            def begin() -> RunHandle[Any]:
+                at = run.manager if where is None else where
+                begun = submit(args, kwargs, run_id=chosen, where=at, parent=run.run_id)
+                look = partial(_look, self)
+                child = ChildHandle[Any](begun.run_id, at, look, self._typed, parent_close)
+                run.children.append(child)
+                return child
+
+            return self._submitted(begin)
 
         return Submitting(start)
 
     def _child_id(self) -> str | None:
         """The id of a run that another one begins: the same on every replay; else None."""
         context = call_context()
-        if not isinstance(context, CallOrder):
+        if context is None or context.run is None:
             return None
         run_id = context.run.run_id
         return recorded_value(
@@ -521,6 +555,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         """Raise an error if `start` with a run id would refuse these arguments."""
         self._check_parameters()
         options: Any = {name: kwargs.pop(name) for name in _START_OPTIONS if name in kwargs}
+        options.pop("parent_close", None)
         QueueOptions(run_id=self.name, **options)
         for name, value in self._typed.bind(args, kwargs).items():
             self._typed.storable(value, name)
@@ -606,15 +641,19 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         return execution, execution.open(arguments, lambda: self.entry_point)
 
     def _submit(
-        self, args: Any, kwargs: Any, storage: Target, **wanted: Unpack[StartOptions]
+        self,
+        args: Any,
+        kwargs: Any,
+        where: Target,
+        parent: str = "",
+        **wanted: Unpack[StartOptions],
     ) -> RunHandle[Any]:
         """Save the run with its arguments in a queue, and give a handle."""
         options = QueueOptions(**wanted)
         arguments = self._typed.bind(args, kwargs)
-        where = self.storage if storage is None else storage
         run_id = options.id_for(self.name)
         entry = self.entry_point
-        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry)
+        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry, parent)
         if not begin_queued(where, draft, entry, self.version, options):
             check_begun(self.name, self._typed, run_id, arguments, where)
         return RunHandle(run_id, where, partial(_look, self))
@@ -693,7 +732,9 @@ class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
         """Call the function, and again whenever it begins its run anew."""
         while True:
             try:
-                return self._call(execution)
+                value = self._call(execution)
+                drive(execution.waits_for_children(), lambda call: call())
+                return value
             except Continued as again:
                 OPEN_RUN.set(execution.begin_again(again.arguments))
 
@@ -748,13 +789,15 @@ class AsyncWorkflow(
         return await asyncio.to_thread(_looked_up, self, run_id, storage)
 
     async def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> AsyncRunHandle[R]:
-        return AsyncRunHandle(await asyncio.to_thread(submit))
+        return awaited_of(await asyncio.to_thread(submit))
 
     async def _call_again(self, execution: FunctionRun) -> Any:
         """Call the function, and again whenever it begins its run anew."""
         while True:
             try:
-                return await self._call(execution)
+                value = await self._call(execution)
+                await drive_async(execution.waits_for_children(), lambda call: call())
+                return value
             except Continued as again:
                 OPEN_RUN.set(await _in_thread(execution.begin_again, again.arguments))
 

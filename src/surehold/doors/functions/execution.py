@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from surehold.core.records import OPEN_FROM, OVER, Door, Effect, Header
 from surehold.core.state import Lineage, Place, read_metadata
 from surehold.core.values import copied, encode
 from surehold.doors.events import Event, Listener, emitter
+from surehold.doors.functions.children import cancel_children, wait_for_children
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult, Spent, spent_on
 from surehold.doors.resume import no_run
@@ -32,6 +33,7 @@ from surehold.engine.runs import (
     warn_in_doubt,
 )
 from surehold.engine.runs.effects import AwaitsAll, calls_behind, failure_facts, failure_in
+from surehold.engine.runs.messages import tell_end
 from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
 from surehold.errors import Cancelled, EncodeError, NotFoundError, UsageError
 from surehold.storage.base import Storage
@@ -41,6 +43,8 @@ logger = logging.getLogger("surehold.checkpoint")
 _REDACTED = b"[redacted:"
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
+PARENT = "parent_run"
+"""Metadata of a run that another one began."""
 GENERATION, _STEPS = "generation", "steps_before"
 """Metadata of a run that has begun anew: how often, and the recorded calls before."""
 _FORGETS_EVERY = 32
@@ -78,6 +82,8 @@ class FunctionRun:
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point: Callable[[], str] = str
         self._first = 0
+        self._parent = ""
+        """The run that began this one."""
         self._generation = 0
         """The number of times that the run has begun anew."""
         self._steps = 0
@@ -119,6 +125,7 @@ class FunctionRun:
         newest = opened.newest
         assert newest is not None
         self._values, self.version = _own_values(newest, state.to_dict())
+        self._parent = newest.metadata.get(PARENT, "")
         self._generation = newest.metadata.get(GENERATION, 0)
         if self._generation:  # it has other arguments by now
             arguments = None
@@ -169,6 +176,8 @@ class FunctionRun:
         opened.leaving.check_body()
         arguments = _storable(self._typed, self._typed.bind(*called))
         stored = copied(arguments)
+        cancel_children(opened)
+        opened.children.clear()
         warn_in_doubt(self.run_id, opened.ledger.notes())
         self._values, self.arguments = {"arguments": stored}, copied(stored)
         self._generation, self._steps = self._generation + 1, self._steps + order.count
@@ -261,7 +270,9 @@ class FunctionRun:
             raise
         self._values["result"] = stored
         result = self._result("completed", value=value)
+        cancel_children(self._opened)
         self._save("final", "completed", {"usage": msgspec.to_builtins(result.usage)})
+        self._tell_parent()
         self._say("run.completed", step=result.step)
         return result
 
@@ -305,6 +316,14 @@ class FunctionRun:
         self._say("run.waiting", waiting=told)
         return self._result("waiting", waiting=waiting)
 
+    def _tell_parent(self) -> None:
+        if self._parent:
+            tell_end(self._opened.manager, self.run_id, self._parent)
+
+    def waits_for_children(self) -> Generator[Callable[[], Any], Any, None]:
+        """The waits for the runs that this one must not end before."""
+        return wait_for_children(self._opened)
+
     def _say(self, kind: str, **facts: Any) -> None:
         if self._emit is not None:
             self._emit(kind, facts)
@@ -318,7 +337,11 @@ class FunctionRun:
         if failed and self._opened.leaving.followed(calls_behind(error)):
             facts["compensated"] = True
         permitted = self._permissions(error) if ending.permits else []
+        if ending.status == "cancelled":
+            cancel_children(self._opened)
         self._save(ending.kind, ending.status, facts, notes=[*notes, *permitted], extra=failure)
+        if ending.status == "cancelled":
+            self._tell_parent()
         kind = (
             "failed" if failed else "interrupted" if ending.status != "cancelled" else "cancelled"
         )
@@ -351,7 +374,11 @@ class FunctionRun:
         notes: list[Note] | None = None,
         extra: dict[str, str] | None = None,
     ) -> None:
-        open_from = {OPEN_FROM: self._first} if self._first and status not in OVER else {}
+        open_from: dict[str, Any] = (
+            {OPEN_FROM: self._first} if self._first and status not in OVER else {}
+        )
+        if self._parent:
+            open_from[PARENT] = self._parent
         if self._generation:
             open_from |= {GENERATION: self._generation, _STEPS: self._steps}
         calls = self._order.count if self._order is not None else 0
@@ -435,10 +462,18 @@ def first_draft(
     run_id: str,
     arguments: Mapping[str, Any],
     entry_point: str,
+    parent: str = "",
 ) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
     values = {"arguments": _storable(typed, arguments)}
-    place = Place(run_id=run_id, name=name, step=0, kind="routine", status="running")
+    place = Place(
+        run_id=run_id,
+        name=name,
+        step=0,
+        kind="routine",
+        status="running",
+        metadata=read_metadata({PARENT: parent} if parent else {}),
+    )
     door = Door("function", version, entry_point)
     return draft_at(place, values, Lineage(), door=door, schema=0)
 

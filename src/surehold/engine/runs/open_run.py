@@ -137,6 +137,8 @@ class OpenRun:
         """The request to cancel the run that is not withdrawn by a requeue."""
         self.cleanup_until: float | None = None
         """Seconds since 1970 at which the cleanup of a cancelled run ends; None before it."""
+        self.children: list[Any] = []
+        """Handles of the runs that this execution has begun, in order."""
         self.over = False
         """True for a completed run whose code is executed again: it gets the recorded outcomes, and
         nothing is appended."""

@@ -297,9 +297,11 @@ def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
     """Raise a `UsageError` if *answer* does not fit its schema; the node decides."""
     problem = validate_answer(answer, schema)
     if problem:
+        examples = schema.get("examples") if isinstance(schema, dict) else None
+        such = f", such as {encode(examples[0]).decode()}" if examples else ""
         raise UsageError(
             f"the answer to {id} does not fit: {problem}",
-            hint=f"it expects {describe_schema(schema)}{hint}",
+            hint=f"it expects {describe_schema(schema)}{such}{hint}",
             question=id,
         )
 

@@ -106,7 +106,7 @@ def question_notes(
     from surehold.core.records import Question
 
     for asked in _asked(writes):
-        schema = getattr(asked, "response_schema", None)
+        schema = getattr(asked, "response_schema", None) or _form_of(asked.value)
         question = Question(
             id=asked.id,
             text=msgspec.Raw(encode_value(asked.value)),
@@ -114,6 +114,20 @@ def question_notes(
         )
         node = _node_of(path)
         yield Note(kind="question", content=question, parent=address.checkpoint_id, node=node)
+
+
+def _form_of(question: Any) -> dict[str, Any] | None:
+    """The schema of answers to an approval of LangChain's middleware, else None."""
+    requests = question.get("action_requests") if isinstance(question, Mapping) else None
+    if not isinstance(requests, list | tuple):
+        return None
+    return {
+        "type": "object",
+        "properties": {"decisions": {"type": "array"}},
+        "required": ["decisions"],
+        "additionalProperties": False,
+        "examples": [{"decisions": [{"type": "approve"} for _ in requests]}],
+    }
 
 
 def with_answers(

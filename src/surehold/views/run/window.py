@@ -12,7 +12,7 @@ from surehold.engine.runs import NoteView
 from surehold.engine.runs.messages import attributes_of, status_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery
-from surehold.views.forks import fork_origins
+from surehold.views.forks import children_of, fork_origins
 from surehold.views.runs import RunSummary, summaries
 from surehold.views.timeline import TimelineEntry, entries_from, record_after, with_settled
 
@@ -21,8 +21,6 @@ _NEWER = 6
 """Steps newer than the chosen one that a window begins with, if each has one note."""
 _NEAR = 500
 """Newest runs among which one with a similar id is looked for."""
-_CHILDREN = 200
-"""Records of runs inside a run that are looked at."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,13 +99,8 @@ def read_run(
         follows=at is None,
         parent=parent if isinstance(parent, str) else "",
         published=attributes_of(run_id, storage=manager) | status_of(run_id, storage=manager),
-        children=_children(manager, run_id),
+        children=children_of(manager, run_id),
     )
-
-
-def _children(manager: CheckpointManager, run_id: str) -> list[str]:
-    query = RecordQuery(metadata={"parent_run": run_id}, limit=_CHILDREN)
-    return [*dict.fromkeys(header.run_id for header in manager.storage.headers(query))]
 
 
 def _forks(manager: CheckpointManager, run_id: str) -> dict[str, list[str]]:

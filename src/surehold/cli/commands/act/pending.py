@@ -83,7 +83,8 @@ def pending_table(found: list[Waiting]) -> Iterator[object]:
 
 
 def _expected(one: Waiting) -> str:
-    return ui.value_text(one.schema, 40) if one.schema else ""
+    examples = one.schema.get("examples") if isinstance(one.schema, dict) else None
+    return ui.value_text(examples[0] if examples else one.schema, 60) if one.schema else ""
 
 
 def _description(one: Waiting) -> str:

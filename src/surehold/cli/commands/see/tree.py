@@ -15,7 +15,7 @@ def tree(
     run: Annotated[str | None, ui.Argument(help="Only this run's family.")] = None,
     limit: ui.Limit = 100,
 ) -> None:
-    """Show runs with their forks below them."""
+    """Show runs with their forks and the runs they began below them."""
     run_id = None if run is None else cli.finder.run(run).run_id
     document = read_tree(cli.manager, run_id, limit=limit)
     cli.give(document, lambda: _lines(document.runs))
@@ -37,6 +37,7 @@ def _lines(rows: list[TreeRun]) -> Iterator[object]:
             ui.status_cell(row.status),
             f" at step {row.step}",
             ui.Cell(f", from step {origin.step}" if origin else "", "dim"),
+            ui.Cell(", begun by it" if row.begun_by else "", "dim"),
         )
 
 

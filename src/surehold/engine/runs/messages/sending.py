@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from surehold.core.records import OVER, Message
 from surehold.core.values import encode
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager, opened
-from surehold.errors import ConflictError, NotFoundError, UsageError
+from surehold.errors import ConflictError, NotFoundError, StorageError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
 _TRIES = 64
@@ -80,6 +81,18 @@ def deliver(manager: CheckpointManager, run: RunInfo, note: Note, *, is_keyed: b
         if any(manager.storage.headers(query)):
             return
     append_from_outside(manager, run.run_id, note)
+
+
+def ended_topic(run_id: str) -> str:
+    """The topic with which a run tells its parent of its end."""
+    return f"ended {run_id}"
+
+
+def tell_end(manager: CheckpointManager, run_id: str, parent: str) -> None:
+    """Tell *parent* of the run's end; if that fails, it finds out later by itself."""
+    topic = ended_topic(run_id)
+    with suppress(ConflictError, NotFoundError, StorageError):
+        send(parent, topic, idempotency_key=topic, storage=manager)
 
 
 def append_from_outside(manager: CheckpointManager, run_id: str, note: Note) -> None:
