@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_a_new_process_reads_graph_types_without_importing_langgraph_first(tmp_p
         saver.put(thread("plain"), _checkpoint({"n": 1}), {}, {})
     code = f"""
 import sys
+import textwrap
 from surehold.integrations.langgraph import SureholdSaver
 with SureholdSaver({address!r}) as saver:
     saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
@@ -104,6 +106,7 @@ def test_a_new_process_reads_documents_and_loads_their_models_only_for_them(
         saver.put(thread(), _checkpoint(values), {}, {})
     code = f"""
 import sys
+import textwrap
 from surehold.integrations.langgraph import SureholdSaver
 with SureholdSaver({address!r}) as saver:
     saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
@@ -131,6 +134,7 @@ def test_a_new_process_that_reads_a_thread_loads_only_what_reading_needs(tmp_pat
         saver.put(thread(), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})
     code = f"""
 import sys
+import textwrap
 from surehold.integrations.langgraph import SureholdSaver
 with SureholdSaver({address!r}) as saver:
     assert saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
@@ -150,3 +154,25 @@ def _checkpoint(values: dict[str, Any]) -> Any:
     from langgraph.checkpoint.base import empty_checkpoint
 
     return {**empty_checkpoint(), "channel_values": values}
+
+
+def test_a_saver_leaves_the_stored_form_of_other_values_as_it_was() -> None:
+    """What a process without a saver has stored must not read as something else."""
+    program = """
+        import sys
+        from collections import Counter, OrderedDict, defaultdict, deque
+        from surehold.core.values import decode, encode
+
+        value = [deque([1, 2], 5), defaultdict(list, a=[1]), Counter("aab"), OrderedDict(b=1, a=2)]
+        if sys.argv[1] == "read":
+            from surehold.integrations.langgraph import SureholdSaver
+            SureholdSaver("memory://").close()
+            stored = sys.stdin.buffer.read()
+            assert decode(stored) == value and encode(value) == stored
+            assert decode(stored)[0].maxlen == 5
+        else:
+            sys.stdout.buffer.write(encode(value))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    stored = subprocess.run([*command, "write"], capture_output=True, check=True).stdout
+    subprocess.run([*command, "read"], input=stored, check=True)

@@ -14,7 +14,6 @@ import msgspec
 from surehold.core.records import check_run_id
 from surehold.core.values import Lazy
 from surehold.engine.commit import Face
-from surehold.errors import NotFoundError
 from surehold.integrations.item_lists import ItemList, ItemLists, ListChange
 from surehold.integrations.langgraph.types import decode_value, encode_value
 from surehold.storage.base import RunQuery
@@ -103,10 +102,7 @@ class Namespaces:
 
     def forget(self, namespace: Namespace) -> None:
         """Remove a namespace with its history."""
-        try:
-            self._lists.forget(self._run_id(namespace))
-        except NotFoundError:
-            return
+        self._lists.forget(self._run_id(namespace))
 
     def _run_id(self, namespace: Namespace) -> str:
         return "/".join([self._name, *map(_quoted, namespace)])

@@ -12,7 +12,6 @@ import importlib
 import ipaddress
 import re
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -47,7 +46,6 @@ MAKERS: dict[str, Callable[[MessageParts], Any]] = {}
 """Functions that build a message from its parts, by stored type name."""
 
 _PLANS = 256
-_FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "str": str}
 _IP = ("IPv4Address", "IPv4Interface", "IPv4Network", "IPv6Address", "IPv6Interface", "IPv6Network")
 
 
@@ -140,7 +138,12 @@ def register_all() -> None:
     register_type(
         TextAccessor, "langchain_core.TextAccessor", encode=str.__str__, decode=TextAccessor
     )
-    _register_collections()
+    register_type(
+        re.Pattern, encode=lambda v: [v.pattern, v.flags], decode=lambda v: re.compile(*v)
+    )
+    for name in _IP:
+        cls = getattr(ipaddress, name)
+        register_type(cls, encode=str, decode=cls)
     _register_loaded()
 
 
@@ -288,38 +291,3 @@ def _register_tuple(cls: Any) -> None:
         encode=list,
         decode=lambda items: tuple.__new__(cls, items),
     )
-
-
-def _register_collections() -> None:
-    register_type(
-        deque, encode=lambda value: [value.maxlen, *value], decode=lambda v: deque(v[1:], v[0])
-    )
-    register_type(OrderedDict, encode=_pairs, decode=OrderedDict)
-    register_type(Counter, encode=_pairs, decode=lambda pairs: Counter(dict(pairs)))
-    register_type(defaultdict, encode=_take_defaultdict, decode=_make_defaultdict)
-    register_type(
-        re.Pattern, encode=lambda v: [v.pattern, v.flags], decode=lambda v: re.compile(*v)
-    )
-    for name in _IP:
-        cls = getattr(ipaddress, name)
-        register_type(cls, encode=str, decode=cls)
-
-
-def _pairs(value: Any) -> list[list[Any]]:
-    return [[key, item] for key, item in value.items()]
-
-
-def _take_defaultdict(value: Any) -> list[Any]:
-    factory = value.default_factory
-    name = None if factory is None else getattr(factory, "__name__", "")
-    if name is not None and _FACTORIES.get(name) is not factory:
-        raise EncodeError(
-            f"a defaultdict of {factory!r} cannot be stored",
-            hint=f"use one of {', '.join(_FACTORIES)}, or a plain dict",
-        )
-    return [name, *_pairs(value)]
-
-
-def _make_defaultdict(parts: list[Any]) -> Any:
-    name, *pairs = parts
-    return defaultdict(None if name is None else _FACTORIES[name], pairs)
