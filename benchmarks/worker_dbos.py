@@ -6,19 +6,22 @@ import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
-from dbos import DBOS, SetWorkflowID
+from dbos import DBOS
 
-from benchmarks.worker_jobs import STEPS
+from benchmarks.worker_jobs import STEPS, tell
 from benchmarks.workers import _rate
 
 RUNS = int(os.environ.get("BENCH_RUNS", "0"))
+CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY", "8"))
 
 
 @DBOS.step()
 def nothing(number: int) -> dict[str, bool]:
+    tell()
     return {"ok": True}
 
 
@@ -45,11 +48,11 @@ def main(role: str) -> None:
     DBOS(config=config)
     DBOS.listen_queues(["bench"] if role == "work" else [])
     DBOS.launch()
-    DBOS.register_queue("bench", worker_concurrency=8, polling_interval_sec=0.1)
+    DBOS.register_queue("bench", worker_concurrency=CONCURRENCY, polling_interval_sec=0.1)
     if role == "submit":
-        for number in range(RUNS):
-            with SetWorkflowID(f"run{number}"):
-                DBOS.enqueue_workflow("bench", no_op)
+        with ThreadPoolExecutor(8) as pool:
+            for one in [pool.submit(DBOS.enqueue_workflow, "bench", no_op) for _ in range(RUNS)]:
+                one.result()
         DBOS.destroy()
         return
     while True:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import surehold
 
 STEPS = 10
+_TOLD = os.environ.get("BENCH_TOLD")
+_FILE = os.open(_TOLD, os.O_WRONLY | os.O_APPEND) if _TOLD else None
+
+
+def tell() -> None:
+    """Tell whoever counts the steps, by a byte in a file."""
+    if _FILE is not None:
+        os.write(_FILE, b".")
 
 
 @surehold.step(in_doubt="retry")
 def nothing(number: int) -> dict[str, bool]:
+    tell()
     return {"ok": True}
 
 

@@ -29,6 +29,9 @@ class CuttingProxy:
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.cuts = 0
+        self.round_trips = 0
+        """Requests that came after an answer, of a client with one connection."""
+        self._answered = True
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -87,6 +90,7 @@ class CuttingProxy:
     ) -> None:
         try:
             while data := source.recv(1 << 16):
+                self._count(requests)
                 moment = self._take() if requests else None
                 if moment == "before the request" or (not requests and answer_is_lost.is_set()):
                     break
@@ -100,6 +104,11 @@ class CuttingProxy:
         finally:
             _close(source)
             _close(target)
+
+    def _count(self, requests: bool) -> None:
+        with self._lock:
+            self.round_trips += requests and self._answered
+            self._answered = not requests
 
     def _take(self) -> Moment | None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Appends of one engine: one at a time, and a second beside a slow one where that is faster."""
+"""Appends of one engine: one at a time, and others beside a slow one where that is faster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
         done = [pool.submit(note, manager, "slow")]
         assert storage.began.wait(PATIENCE)
         done.append(pool.submit(note, manager, "slow"))
-        assert eventually(lambda: len(queue) == 1), "no second append for one"
+        assert eventually(lambda: len(queue) == 1), "its run is being written"
         done += [pool.submit(note, manager, f"r{number}") for number in range(4)]
         if parallel:
             assert eventually(lambda: sum(one.done() for one in done) >= 3)
@@ -79,8 +79,7 @@ def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
 def test_a_caller_that_another_append_takes_is_neither_queued_nor_written_again() -> None:
     """A stale caller at the head of the queue would keep all others waiting for ever."""
     commits = GroupCommit(parallel=True)
-    other = commits._second
-    assert other is not None
+    first, other, *_ = commits._leaders
     with MemoryStorage() as storage:
         journal = CheckpointManager(storage).face.journal
         own, beside = (
@@ -89,13 +88,13 @@ def test_a_caller_that_another_append_takes_is_neither_queued_nor_written_again(
         )
         with other.lock:
             other.group = [own]
-            commits._write(commits._first, own)
+            commits._write(first, own)
             assert not commits._queue and not own.is_settled, "the other append writes it"
             own.outcomes = [Outcome()]
             other.group = [beside]
-            commits._write(commits._first, own)
+            commits._write(first, own)
             assert not commits._queue, "written meanwhile"
-        commits._write(commits._first, own)
+        commits._write(first, own)
         assert not list(storage.headers(RecordQuery(run_id="r", notes=True)))
 
 

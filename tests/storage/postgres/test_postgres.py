@@ -10,15 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Barrier
+from typing import TypeVar
 from uuid import uuid4
 
 import psycopg
 import pytest
 from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy, Moment
+from tests.executors import jobs
 from tests.servers import Postgres, postgres
 
 import surehold
@@ -27,6 +30,7 @@ from surehold.executors import Worker, served_by
 from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.postgres import PostgresStorage
 from surehold.storage.postgres.schema import VERSION
+from surehold.storage.queueing import ClaimQuery, EntryQuery, WorkerInfo
 from surehold.storage.registry import open_storage
 from surehold.storage.shared import RunWatch
 from surehold.testing import JournalWriter
@@ -50,6 +54,8 @@ def storage(server: Postgres, schema: str) -> Iterator[PostgresStorage]:
     with PostgresStorage(server.url, schema=schema) as storage:
         yield storage
 
+
+T = TypeVar("T")
 
 ANNA = Owner("somewhere-else", "boot", 1, "1")
 BERT = Owner("another-place", "boot", 2, "2")
@@ -93,6 +99,46 @@ def test_a_connection_that_the_server_refuses_is_not_tried_again(
             open_storage(url)
     assert not refused.value.retryable
     assert "check user, password, database" in refused.value.hint
+
+
+def test_a_shared_append_and_all_that_a_worker_asks_are_one_round_trip_each(
+    server: Postgres, schema: str
+) -> None:
+    query = ClaimQuery(queues=("default",), targets=("tests.executors.jobs:ten_steps@1",), limit=2)
+    with (
+        CuttingProxy(server.connect) as proxy,
+        PostgresStorage(server.through(proxy.port), schema=schema, pool=1) as storage,
+    ):
+        writers = [JournalWriter(f"run-{number}") for number in range(4)]
+
+        def claim_and_settle() -> None:
+            for claim in asked("claim", lambda: storage.claim(query, ANNA, now=0, ttl=60)):
+                asked("head", lambda claim=claim: storage.head_and_newest(claim.lease.run_id, ""))
+                settled = partial(storage.settle, claim.lease, None, now=0)
+                assert asked("settle", settled)
+
+        trips: dict[str, int] = {}
+
+        def asked(what: str, work: Callable[[], T]) -> T:
+            before = proxy.round_trips
+            done = work()
+            trips[what] = proxy.round_trips - before
+            return done
+
+        for number in range(7):  # a connection asks at first whether a pooler is in between
+            batches = [writer.batch() for writer in writers]
+            assert asked("append", partial(storage.append, batches)) == [None] * 4
+            jobs.ten_steps.start(run_id=f"job-{number}", storage=storage)
+            claim_and_settle()
+            asked("stale claims", lambda: storage.stale_claims(now=0))
+            asked("cancelled", lambda: [*storage.entries(EntryQuery(cancelled=True))])
+            asked("announce", lambda: storage.announce(worker_info(), now=0, ttl=60))
+    assert trips == dict.fromkeys(trips, 1)
+    assert len(trips) == 7
+
+
+def worker_info() -> WorkerInfo:
+    return WorkerInfo(id="one", owner=ANNA, queues=(), targets=(), concurrency=1, since=0.0)
 
 
 def test_two_processes_may_create_the_schema_at_once(server: Postgres, schema: str) -> None:

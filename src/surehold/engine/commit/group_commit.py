@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from surehold.engine.commit.steps import Commit, Fire, Pause, Step, Steps, Work
@@ -22,15 +22,16 @@ _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
 _LONG = 0.002
 """Seconds of an append after which another one may begin beside it."""
-_ENOUGH = 4
-"""The number of waiting callers that another append is worth it for."""
+_LEADERS = 3
+"""Appends at once, on media where one need not wait for another."""
 
 
 class _Waiting:
-    __slots__ = ("failure", "outcomes", "sent", "settled")
+    __slots__ = ("failure", "outcomes", "runs", "sent", "settled")
 
     def __init__(self, sent: Sequence[Sent]) -> None:
         self.sent = sent
+        self.runs = {(journal, request.run_id) for journal, request in sent}
         self.outcomes: list[Outcome] | None = None
         self.failure: SureholdError | None = None
         self.settled = threading.Lock()
@@ -66,8 +67,8 @@ class GroupCommit:
     lock says that a thread writes, so an exception from a signal handler leaves nothing busy:
     those who wait look again soon, and write for themselves.
 
-    With *parallel*, a second append may begin beside one that takes long while many wait. No run
-    of a journal is in two appends at once: its later requests wait.
+    With *parallel*, other appends may begin beside one that takes long. No run of a journal is in
+    two appends at once: its later requests wait.
     """
 
     def __init__(self, *, parallel: bool = False) -> None:
@@ -76,8 +77,7 @@ class GroupCommit:
 
     def renew(self) -> None:
         """Start with free locks and nothing queued, as in the child of a fork."""
-        self._first = _Leader()
-        self._second = _Leader() if self._parallel else None
+        self._leaders = [_Leader() for _ in range(_LEADERS if self._parallel else 1)]
         self._choosing = threading.Lock()
         """Held while a leader takes from the queue."""
         self._queue: deque[_Waiting] = deque()
@@ -85,8 +85,8 @@ class GroupCommit:
     def commit(self, journal: Journal, request: Request) -> Outcome:
         """Write *request*; return when it is durable."""
         sent = ((journal, request),)
-        if self._second is None and not self._queue and not self._first.lock.locked():
-            with self._first.lock:
+        if not self._parallel and not self._queue and not self._leaders[0].lock.locked():
+            with self._leaders[0].lock:
                 return commit(sent)[0]
         return self.commit_all(sent)[0]
 
@@ -95,8 +95,6 @@ class GroupCommit:
         waiting = _Waiting(sent)
         try:
             self._queue.append(waiting)
-            if self._second is not None and len(self._queue) == _ENOUGH:
-                self._wake_first()
             while not waiting.is_settled:
                 leader, pause = self._turn_of(waiting)
                 if leader is None or not self._lead(leader, waiting):
@@ -111,49 +109,49 @@ class GroupCommit:
 
     def together(self, journal: Journal, requests: Sequence[Request]) -> list[Outcome]:
         """Write all requests or none, while nothing else is written."""
-        with self._first.lock, (self._second or _Leader()).lock:
+        with ExitStack() as stack:
+            for leader in self._leaders:
+                stack.enter_context(leader.lock)
             return journal.commit_together(requests)
 
     def _turn_of(self, waiting: _Waiting) -> tuple[_Leader | None, float]:
         """The right that this thread has to take now, else None and a pause in seconds."""
-        first, second = self._first, self._second
-        try:
-            is_next = self._queue[0] is waiting
-        except IndexError:
-            is_next = False
-        if not is_next:
+        busy = self._busy()
+        if waiting is not self._next(busy):
             # Whoever took it out of the queue has a lock, or was interrupted.
-            busy = first.lock.locked() or (second is not None and second.lock.locked())
-            return None if busy or waiting in self._queue else first, _LOOK_AGAIN
-        if second is None or not first.lock.locked():
-            return first, _LOOK_AGAIN
-        if len(self._queue) < _ENOUGH or second.lock.locked():
-            return None, _LOOK_AGAIN
-        early = first.since + _LONG - time.monotonic()
-        return (None, early) if early > 0 else (second, _LOOK_AGAIN)
+            queued = bool(busy) or waiting in tuple(self._queue)
+            return None if queued else self._leaders[0], _LOOK_AGAIN
+        free = next((one for one in self._leaders if one not in busy), None)
+        if free is None or not busy:
+            return free, _LOOK_AGAIN
+        early = max(one.since for one in busy) + _LONG - time.monotonic()
+        return (None, early) if early > 0 else (free, _LOOK_AGAIN)
+
+    def _busy(self, beside: _Leader | None = None) -> list[_Leader]:
+        """The leaders that append, but for the one *beside* them."""
+        return [one for one in self._leaders if one is not beside and one.lock.locked()]
+
+    def _next(self, busy: Sequence[_Leader]) -> _Waiting | None:
+        """The first in the queue of whose runs none is being written."""
+        held = _runs(busy)
+        return next((one for one in tuple(self._queue) if held.isdisjoint(one.runs)), None)
 
     def _lead(self, leader: _Leader, own: _Waiting) -> bool:
         """Write for all that wait; return True if that settled *own*."""
         with leader.lock:
             if not own.is_settled:
                 self._write(leader, own)
-        if self._second is not None:
-            self._wake_first()
+        if self._parallel and (following := self._next(self._busy())) is not None:
+            following.wake()
         return own.is_settled
-
-    def _wake_first(self) -> None:
-        with suppress(IndexError):
-            self._queue[0].wake()
 
     def _leave(self, waiting: _Waiting) -> None:
         """Withdraw requests whose thread was interrupted."""
         try:
             self._queue.remove(waiting)
         except ValueError:
-            with self._first.lock:  # another thread may be writing it
-                pass
-            if self._second is not None:
-                with self._second.lock:
+            for leader in self._leaders:
+                with leader.lock:  # another thread may be writing it
                     pass
         for other in tuple(self._queue):
             other.wake()
@@ -178,30 +176,31 @@ class GroupCommit:
         leader.group = ()
 
     def _chosen(self, leader: _Leader, own: _Waiting) -> list[_Waiting]:
-        """Take all out of the queue whose runs the other leader is not writing.
+        """Take all out of the queue whose runs no other leader is writing.
 
         *own* may be neither queued nor written: whoever took it was interrupted.
         """
-        other = self._second if leader is self._first else self._first
-        beside = other.group if other is not None and other.lock.locked() else ()
+        others = self._busy(leader)
+        written = [one for other in others for one in other.group]
         # Asked last: a group is settled before another one takes its place.
-        lost = own not in self._queue and own not in beside and not own.is_settled
+        lost = own not in self._queue and own not in written and not own.is_settled
         every = [own] if lost else []
         while self._queue:
             every.append(self._queue.popleft())
-        if not beside:
+        if not written:
             return every
-        busy = _runs(beside)
-        self._queue.extend(one for one in every if not busy.isdisjoint(_runs([one])))
-        return [one for one in every if busy.isdisjoint(_runs([one]))]
+        held = set().union(*(one.runs for one in written))
+        self._queue.extend(one for one in every if not held.isdisjoint(one.runs))
+        return [one for one in every if held.isdisjoint(one.runs)]
 
 
 def _requests(group: Iterable[_Waiting]) -> list[Sent]:
     return [sent for waiting in group for sent in waiting.sent]
 
 
-def _runs(group: Iterable[_Waiting]) -> set[tuple[Journal, str]]:
-    return {(journal, request.run_id) for journal, request in _requests(group)}
+def _runs(leaders: Iterable[_Leader]) -> set[tuple[Journal, str]]:
+    """The runs that some leaders are writing."""
+    return {run for leader in leaders for one in leader.group for run in one.runs}
 
 
 def perform(face: Face, steps: Steps[T]) -> T:

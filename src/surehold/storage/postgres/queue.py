@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import psycopg
 
-from surehold.core.policy import QueueEntry, QueueSettings
+from surehold.core.policy import QueueEntry, QueueSettings, order_of
 from surehold.core.records import Lease, Owner
 from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.tallies import QUEUES
 from surehold.storage.process import is_dead
-from surehold.storage.queueing import Claim, EntryQuery, StaleClaim, WorkerInfo
+from surehold.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim, WorkerInfo
 from surehold.storage.shared import QueueTable, to_bytes, to_text
 
 _COLUMNS = (
@@ -49,6 +49,26 @@ UPDATE {{s}}.runs SET queue_state = 'running', woken = false, epoch = epoch + 1,
 WHERE run_id = ANY(%(runs)s) AND queue_state = 'ready'
     AND (owner IS NULL OR lease_until <= {_NOW} OR owner = ANY(%(dead)s))
 RETURNING epoch, {_COLUMNS}"""
+
+_CLAIM = f"""
+WITH limited AS MATERIALIZED (
+    SELECT FROM {{s}}.queues WHERE name = ANY(%(queues)s) AND limited
+), picked AS MATERIALIZED (
+    SELECT r.* FROM unnest(%(queues)s::bytea[]) q(name), unnest(%(targets)s::bytea[]) t(name),
+    LATERAL (
+        SELECT run_id, priority, rank, ordinal, owner IS NULL OR lease_until <= {_NOW} AS free
+        FROM {{s}}.runs u
+        WHERE u.queue = q.name AND u.target = t.name AND u.queue_state = 'ready'
+        ORDER BY u.priority DESC, u.rank, u.ordinal LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) r WHERE NOT EXISTS (SELECT FROM limited)
+    ORDER BY r.priority DESC, r.rank, r.ordinal LIMIT %(limit)s
+), taken AS (
+    UPDATE {{s}}.runs SET queue_state = 'running', woken = false, epoch = epoch + 1,
+        owner = %(owner)s, lease_until = {_NOW} + %(ttl)s, token = NULL
+    WHERE run_id IN (SELECT run_id FROM picked WHERE free) RETURNING epoch, {_COLUMNS}
+)
+SELECT EXISTS (SELECT FROM limited) OR EXISTS (SELECT FROM picked), taken.*
+FROM (SELECT) one LEFT JOIN taken ON true"""
 
 _DEFER = """
 UPDATE {s}.runs SET queue_state = 'waiting', due = lease_until
@@ -192,6 +212,28 @@ class PostgresQueues(QueueTable):
             if run in taken
         ]
 
+    def claim(
+        self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float
+    ) -> list[Claim] | None:
+        """Claim in one round trip; None where limits or held runs need a transaction."""
+        values = {
+            "queues": [to_bytes(queue) for queue in query.queues],
+            "targets": [to_bytes(target) for target in query.targets],
+            "limit": query.limit,
+            "owner": msgspec.json.encode(owner),
+            "ttl": ttl,
+        }
+        with self._db.pipeline():
+            self._do(_PROMOTE)
+            found = self._db.execute(self._queries.text(_CLAIM), values, binary=True)
+        rows = found.fetchall()
+        taken = [
+            Claim(entry=_entry(row), lease=Lease(to_text(row[0]), epoch, owner, now + ttl))
+            for _, epoch, *row in rows
+            if epoch is not None
+        ]
+        return None if rows[0][0] and not taken else sorted(taken, key=_place)
+
     def renew(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
         if not leases:
             return []
@@ -283,8 +325,9 @@ class PostgresQueues(QueueTable):
 
     def put_worker(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
         facts = msgspec.json.encode(worker)
-        self._do(_ANNOUNCE, {"id": worker.id, "facts": facts, "ttl": ttl})
-        self._do(_REMOVE_EXPIRED)
+        with self._db.pipeline():
+            self._do(_ANNOUNCE, {"id": worker.id, "facts": facts, "ttl": ttl})
+            self._do(_REMOVE_EXPIRED)
 
     def workers(self, now: float) -> list[WorkerInfo]:
         found = self._all(f"SELECT facts, {_NOW} - seen FROM {{s}}.workers WHERE until > {_NOW}")
@@ -299,6 +342,10 @@ class PostgresQueues(QueueTable):
     def _all(self, statement: str, values: Any = ()) -> list[Any]:
         cursor = self._db.execute(self._queries.text(statement), values, binary=True)
         return cursor.fetchall()
+
+
+def _place(claim: Claim) -> tuple[Any, ...]:
+    return order_of(claim.entry)
 
 
 def _read_settings(found: Sequence[Any]) -> Mapping[str, QueueSettings]:

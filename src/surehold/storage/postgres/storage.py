@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from operator import methodcaller
@@ -39,7 +40,7 @@ from surehold.storage.postgres.rows import append_one_values, head_at, head_of
 from surehold.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from surehold.storage.postgres.statement import TRUE, PooledConnection
 from surehold.storage.postgres.tallies import CHECK, SEED, TALLY
-from surehold.storage.queueing import ClaimQuery
+from surehold.storage.queueing import Claim, ClaimQuery
 from surehold.storage.rows import Listing, id_key, id_range, open_row, record_of, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
 
@@ -202,6 +203,17 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
 
         return self._db.run(within)
 
+    def ask_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
+        return self._db.run(lambda db: work(PostgresQueues(db, self._sql)))
+
+    def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
+        claims: list[Claim] | None = None
+        if query.run_id is None:
+            claims = self._db.run(
+                lambda db: PostgresQueues(db, self._sql).claim(query, owner, now=now, ttl=ttl)
+            )
+        return super().claim(query, owner, now=now, ttl=ttl) if claims is None else claims
+
     def idle_for(self, query: ClaimQuery, *, now: float) -> float | None:
         values = {
             "queues": [to_bytes(queue) for queue in query.queues],
@@ -264,7 +276,8 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
 
     def _append(self, calls: list[AppendCall], db: PooledConnection) -> list[bool]:
         prepare = db.prepares
-        with db.pipeline(), db.transaction():
+        # Without BEGIN a pipeline is one transaction and one round trip; with it they are four.
+        with db.pipeline():
             # In one order, so that two processes never wait for each other in a circle.
             runs = (sorted({call.run_id for call in calls}),)
             db.execute(self._sql.lock, runs, prepare=prepare)
@@ -355,7 +368,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     def _head(
         self, db: psycopg.Connection, run_id: str, scope: str
     ) -> tuple[RunInfo, Header | None] | None:
-        with db.transaction():
+        with db.transaction() if scope else nullcontext():
             if scope:
                 db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             row = db.execute(self._sql.run, (to_bytes(run_id),), binary=True).fetchone()

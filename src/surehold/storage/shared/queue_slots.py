@@ -197,21 +197,25 @@ class QueueSlots(ABC):
     def in_queues(self, work: Callable[[QueueTable], T]) -> T:
         """Do *work* in one transaction."""
 
+    def ask_queues(self, work: Callable[[QueueTable], T]) -> T:
+        """Do *work* that is a single step of its table, so needs no transaction."""
+        return self.in_queues(work)
+
     @property
     def keeps_queues(self) -> bool:
         """See `Queueing.keeps_queues`."""
         return True
 
     def renew_claims(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
-        return self.in_queues(lambda table: table.renew(leases, now=now, ttl=ttl))
+        return self.ask_queues(lambda table: table.renew(leases, now=now, ttl=ttl))
 
     def settle(
         self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool = False
     ) -> bool:
-        return self.in_queues(lambda table: table.settle(lease, entry, now=now, expired=expired))
+        return self.ask_queues(lambda table: table.settle(lease, entry, now=now, expired=expired))
 
     def stale_claims(self, *, now: float, host: str | None = None) -> list[StaleClaim]:
-        return self.in_queues(lambda table: table.stale(now, host))
+        return self.ask_queues(lambda table: table.stale(now, host))
 
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
         return self.in_queues(lambda table: _claim(table, query, owner, now=now, ttl=ttl))
@@ -223,10 +227,10 @@ class QueueSlots(ABC):
         return self.in_queues(lambda table: _ready(table, query, now=now))
 
     def entry_of(self, run_id: str) -> QueueEntry | None:
-        return self.in_queues(lambda table: table.get(run_id))
+        return self.ask_queues(lambda table: table.get(run_id))
 
     def entries(self, query: EntryQuery) -> Iterator[QueueEntry]:
-        return iter(self.in_queues(lambda table: table.find(query)))
+        return iter(self.ask_queues(lambda table: table.find(query)))
 
     def put_entries(self, entries: Iterable[tuple[str, QueueEntry | None]]) -> None:
         def work(table: QueueTable) -> None:
@@ -244,16 +248,16 @@ class QueueSlots(ABC):
         return self.in_queues(work)
 
     def settings_of(self, name: str) -> QueueSettings:
-        return self.in_queues(lambda table: table.settings(name).get(name, QueueSettings()))
+        return self.ask_queues(lambda table: table.settings(name).get(name, QueueSettings()))
 
     def set_queue(self, name: str, settings: QueueSettings) -> None:
-        self.in_queues(lambda table: table.set_settings(name, settings))
+        self.ask_queues(lambda table: table.set_settings(name, settings))
 
     def announce(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
-        self.in_queues(lambda table: table.put_worker(worker, now=now, ttl=ttl))
+        self.ask_queues(lambda table: table.put_worker(worker, now=now, ttl=ttl))
 
     def workers(self, *, now: float) -> list[WorkerInfo]:
-        found = self.in_queues(lambda table: table.workers(now))
+        found = self.ask_queues(lambda table: table.workers(now))
         return sorted(found, key=lambda worker: (worker.since, worker.id))
 
 
