@@ -134,14 +134,14 @@ def _resume(path: Path) -> _Walk:
 
     @surehold.workflow(name="walk a resume")
     def resumed() -> None:
-        nothing(1)
         walk.watching = False
+        nothing(1)
         if died.pop():
             raise _Died
 
     with SQLiteStorage(path) as storage:
-        for _ in range(2):  # of a run before it, so that everything is imported
-            run_id = f"walk {len(died)}"
+        for number in range(2):  # of a run before it, so that everything is imported
+            run_id = f"walk {number}"
             with suppress(_Died):
                 resumed.run(run_id=run_id, storage=storage)
             died.append(False)
