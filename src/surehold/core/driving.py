@@ -6,6 +6,7 @@ Such code is a generator: it yields requests, and the driver sends the results b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from inspect import isawaitable
 from typing import Any, TypeVar
 
 S = TypeVar("S")
@@ -33,6 +34,12 @@ def drive(steps: Generator[S, Any, T], do: Callable[[S], Any]) -> T:
                 step = steps.send(result)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+
+
+async def settled(call: Callable[[], Any]) -> Any:
+    """The result of *call*, awaited if it is awaitable: a `do` for `drive_async`."""
+    made = call()
+    return await made if isawaitable(made) else made
 
 
 async def drive_async(steps: Generator[S, Any, T], do: Callable[[S], Awaitable[Any]]) -> T:

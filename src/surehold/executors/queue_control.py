@@ -25,12 +25,10 @@ from surehold.core.policy import (
 )
 from surehold.doors.submit import RunHandle, cancel_run
 from surehold.engine.journal import Note
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import Owner, RecordQuery, Storage
 from surehold.storage.queueing import EntryQuery, Queueing, WorkerInfo, check_queues
-
-Target = CheckpointManager | Storage | str | None
 
 
 def queues(storage: Target = None) -> list[QueueInfo]:

@@ -12,11 +12,11 @@ import msgspec
 from surehold.core.records import Header, Record
 from surehold.core.state import Event
 from surehold.engine.journal import Reader
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import UNDER_WAY, status_of_run, view_note
 from surehold.engine.runs.positions import call_context
 from surehold.errors import NotFoundError, UsageError
-from surehold.storage.base import RunInfo, Storage
+from surehold.storage.base import RunInfo
 from surehold.storage.shared import RunWatch
 
 _AT_ONCE = 500
@@ -43,7 +43,7 @@ def events(
     *,
     since: int = 0,
     follow: bool = False,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> RunEvents:
     """The recorded events of a run after record *since*, for a reconnecting client.
 
@@ -73,7 +73,7 @@ class RunEvents:
     _run_id: str
     _since: int
     _follow: bool
-    _storage: CheckpointManager | Storage | str | None
+    _storage: Target
 
     def __iter__(self) -> Iterator[Event]:
         for page in self._pages():

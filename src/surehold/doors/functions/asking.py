@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 from uuid import uuid4
 
 import msgspec
 
 from surehold.core.context import during
-from surehold.core.driving import drive, drive_async
+from surehold.core.driving import drive, drive_async, settled
 from surehold.core.policy import check_above_zero
 from surehold.core.records import OVER, Answer, Header
 from surehold.core.state import Place, read_metadata
@@ -22,15 +21,13 @@ from surehold.doors.functions.recorded import write_once
 from surehold.doors.functions.waits import receive
 from surehold.doors.resume import load_resumable
 from surehold.engine.commit import in_event_loop, save_draft
-from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, opened
+from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, Target, opened
 from surehold.engine.runs import draft_at, send
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import ASKED, ONLY_REPLAYED, call_context
 from surehold.errors import ConflictError, NotFoundError, RunError, UsageError
-from surehold.storage.base import RecordQuery, Storage
+from surehold.storage.base import RecordQuery
 from surehold.storage.memory import MemoryStorage
-
-Target = CheckpointManager | Storage | str | None
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
@@ -169,13 +166,8 @@ def receive_update(
     context = call_context()
     awaited = context.awaited if context is not None else None
     if in_event_loop() if awaited is None else awaited:
-        return to_await(f"receive_update({name!r})", drive_async(steps, _await))
+        return to_await(f"receive_update({name!r})", drive_async(steps, settled))
     return drive(steps, lambda step: step())
-
-
-async def _await(step: Callable[[], Any]) -> Any:
-    made = step()
-    return await made if isawaitable(made) else made
 
 
 def _receiving(

@@ -43,10 +43,10 @@ from surehold.doors.submit import (
     StartOptions,
     begin_queued,
 )
-from surehold.engine.commit import await_uncancelled
+from surehold.engine.commit import in_thread
 from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs.effects import (
     Called,
     CallPolicy,
@@ -67,7 +67,6 @@ from surehold.engine.runs.positions import (
     warn_beside,
 )
 from surehold.errors import ShapeError, UsageError
-from surehold.storage.base import Storage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,7 +75,6 @@ Ended = TypeVar("Ended")
 """The result of a run, or what is awaited for it."""
 Handle = TypeVar("Handle")
 """The handle to a run, or what is awaited for it."""
-Target = CheckpointManager | Storage | str | None
 _Started = tuple[FunctionRun, RunResult[Any] | None]
 
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
@@ -799,12 +797,12 @@ class AsyncWorkflow(
                 await drive_async(execution.waits_for_children(), lambda call: call())
                 return value
             except Continued as again:
-                OPEN_RUN.set(await _in_thread(execution.begin_again, again.arguments))
+                OPEN_RUN.set(await in_thread(execution.begin_again, again.arguments))
 
     async def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
         started: list[_Started] = []
         try:
-            await _in_thread(lambda: started.append(start()))
+            await in_thread(lambda: started.append(start()))
             execution, done = started[0]
             if done is not None:
                 return done
@@ -816,21 +814,16 @@ class AsyncWorkflow(
                     ended = execution.reason(error)
                     if execution.is_left:
                         await execution.stop.until_idle()
-                    waiting = await _in_thread(execution.end_with, ended)
+                    waiting = await in_thread(execution.end_with, ended)
                     if waiting is not None:
                         return waiting
                     if ended is error:
                         raise
                     raise ended from error
-                return await _in_thread(execution.complete, value)
+                return await in_thread(execution.complete, value)
         finally:
             if started and started[0][1] is None:
-                await _in_thread(started[0][0].close)
-
-
-async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
-    """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
-    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
+                await in_thread(started[0][0].close)
 
 
 def _looked_up(

@@ -21,7 +21,7 @@ from surehold.doors.result import RunResult, Spent, spent_on
 from surehold.doors.resume import no_run
 from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft, Note
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import (
     KEPT,
     OpenRun,
@@ -36,7 +36,6 @@ from surehold.engine.runs.effects import AwaitsAll, calls_behind, failure_facts,
 from surehold.engine.runs.messages import tell_end
 from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
 from surehold.errors import Cancelled, EncodeError, NotFoundError, UsageError
-from surehold.storage.base import Storage
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -62,7 +61,7 @@ class FunctionRun:
         typed: Typed,
         run_id: str,
         *,
-        storage: CheckpointManager | Storage | str | None,
+        storage: Target,
         lease_seconds: float,
         wait: bool,
         awaited: bool,
@@ -483,7 +482,7 @@ def check_begun(
     typed: Typed,
     run_id: str,
     arguments: Mapping[str, Any],
-    storage: CheckpointManager | Storage | str | None,
+    storage: Target,
 ) -> None:
     """Raise a `UsageError` if the stored run began in another way than asked for."""
     with opened(storage) as manager:

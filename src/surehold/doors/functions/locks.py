@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Generator
 from functools import partial
-from inspect import isawaitable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from surehold.core.driving import drive, drive_async
+from surehold.core.driving import drive, drive_async, settled
 from surehold.core.records import OVER, Published
 from surehold.core.state import State
 from surehold.core.values import encode
-from surehold.doors.functions.definition import step
+from surehold.doors.functions.definition import AsyncStep, Step, step
 from surehold.doors.functions.waits import receive
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
@@ -27,6 +27,8 @@ _FIRST_LOOK, _LONGEST_LOOK = 30.0, 3600.0
 """Seconds between two looks for holders that have ended without letting go."""
 _TRIES = 1000
 """Attempts to change a lock that others change meanwhile."""
+
+T = TypeVar("T")
 
 _Table = dict[str, list[list[str]]]
 """The runs that hold the lock and those that wait for it, each with its token, in order."""
@@ -60,7 +62,7 @@ class lock:
 
     async def __aenter__(self) -> Self:
         steps = self._acquire(_request_awaited, _look_awaited, _release_awaited)
-        await drive_async(steps, _await)
+        await drive_async(steps, settled)
         return self
 
     async def __aexit__(self, *raised: object) -> None:
@@ -93,11 +95,6 @@ class lock:
                 yield partial(release, self._name, self._limit, token)
                 raise
         self._token = token
-
-
-async def _await(call: Callable[[], Any]) -> Any:
-    made = call()
-    return await made if isawaitable(made) else made
 
 
 def _ask(name: str, limit: int, idempotency_key: str = "") -> tuple[str, bool]:
@@ -203,18 +200,16 @@ def _run_here() -> OpenRun:
     return context.run
 
 
-async def _ask_awaited(name: str, limit: int, idempotency_key: str = "") -> tuple[str, bool]:
-    return await asyncio.to_thread(_ask, name, limit, idempotency_key)
+def _steps(name: str, function: Callable[..., T]) -> tuple[Step[..., T], AsyncStep[..., T]]:
+    """*function* as a step, and as one that is awaited."""
+
+    @functools.wraps(function)
+    async def awaited(*args: Any, **kwargs: Any) -> T:
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    return step(name=name)(function), step(name=name)(awaited)
 
 
-async def _entered_awaited(name: str, limit: int, token: str) -> bool:
-    return await asyncio.to_thread(_entered, name, limit, token)
-
-
-async def _leave_awaited(name: str, limit: int, token: str) -> None:
-    await asyncio.to_thread(_leave, name, limit, token)
-
-
-_request, _request_awaited = step(name="lock")(_ask), step(name="lock")(_ask_awaited)
-_look, _look_awaited = step(name="lock look")(_entered), step(name="lock look")(_entered_awaited)
-_release, _release_awaited = step(name="unlock")(_leave), step(name="unlock")(_leave_awaited)
+_request, _request_awaited = _steps("lock", _ask)
+_look, _look_awaited = _steps("lock look", _entered)
+_release, _release_awaited = _steps("unlock", _leave)

@@ -15,7 +15,7 @@ from surehold.core.driving import drive, drive_async
 from surehold.core.policy import check_above_zero
 from surehold.core.records import Answer, Effect, Message, Timer
 from surehold.core.values import decode
-from surehold.engine.commit import await_uncancelled, in_event_loop
+from surehold.engine.commit import in_event_loop, in_thread
 from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.messages import check_topic
@@ -252,4 +252,4 @@ async def _do_async(action: _Action) -> Any:
     if isinstance(action, float):
         return await asyncio.sleep(action)
     # What it takes must not be lost with a cancellation.
-    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(action)))
+    return await in_thread(action)

@@ -50,12 +50,7 @@ from surehold.engine.runs import (
 )
 from surehold.engine.runs.effects import AwaitsAll, calls_behind, error_text, passing
 from surehold.engine.runs.positions import CURRENT_STEP, Emit, StepContext
-from surehold.errors import (
-    BudgetError,
-    Drained,
-    StepError,
-    SureholdError,
-)
+from surehold.errors import BudgetError, Drained, StepError, SureholdError
 
 if TYPE_CHECKING:
     from surehold.doors.graph.compiled import Plan

@@ -15,10 +15,10 @@ from surehold.core.cards import card
 from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
 from surehold.core.records import OPEN_FROM, Door, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, read_metadata
-from surehold.engine.commit import await_uncancelled
+from surehold.engine.commit import in_thread
 from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS
-from surehold.engine.managers import CheckpointManager
+from surehold.engine.managers import Target
 from surehold.engine.runs import OpenRun, draft_at, taken_over
 from surehold.engine.runs import in_doubt as is_in_doubt
 from surehold.engine.runs.effects import (
@@ -53,7 +53,6 @@ from surehold.engine.runs.positions import (
     under,
 )
 from surehold.errors import Cancelled, EncodeError, ShapeError, StorageError, UsageError
-from surehold.storage.base import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,7 +66,7 @@ _LOOPS = "each"
 def run(
     run_id: str,
     *,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
     name: str = "",
     every: int | None = None,
     every_seconds: float | None = None,
@@ -115,7 +114,7 @@ class Run:
         self,
         run_id: str,
         *,
-        storage: CheckpointManager | Storage | str | None,
+        storage: Target,
         name: str,
         triggers: Triggers,
         lease_seconds: float,
@@ -590,7 +589,7 @@ class Run:
     async def __aenter__(self) -> AwaitedRun:
         self._awaited = True
         try:
-            await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._open)))
+            await in_thread(self._open)
         except asyncio.CancelledError:
             if self._run is not None:
                 await asyncio.to_thread(self._run.close)
@@ -608,7 +607,7 @@ class Run:
             opened = self._run
             if opened is not None and (opened.stop.reason or opened.leaving.signal):
                 await opened.stop.until_idle()
-            await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, ended)))
+            await in_thread(self._close, ended)
             if ended is not error and ended is not None:
                 raise ended
 

@@ -11,16 +11,11 @@ from surehold.core.policy import CANCEL, DEAD, QUEUED, check_above_zero
 from surehold.core.records import OVER, Header
 from surehold.doors.result import GraphResult, RunResult, spent_before
 from surehold.engine.journal import Note
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import Waiting, answer, send, status_of_run
-from surehold.engine.runs.messages import (
-    Attribute,
-    append_from_outside,
-    attributes_of,
-    status_of,
-)
+from surehold.engine.runs.messages import Attribute, append_from_outside, attributes_of, status_of
 from surehold.errors import NotFoundError, RunError
-from surehold.storage.base import RecordQuery, RunInfo, Storage
+from surehold.storage.base import RecordQuery, RunInfo
 
 T = TypeVar("T")
 Look = Callable[[CheckpointManager, str], RunResult[Any]]
@@ -46,9 +41,7 @@ def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
 class RunHandle(Generic[T]):
     """A submitted run; every method uses the storage, none executes the run."""
 
-    def __init__(
-        self, run_id: str, storage: CheckpointManager | Storage | str | None, look: Look = look_at
-    ) -> None:
+    def __init__(self, run_id: str, storage: Target, look: Look = look_at) -> None:
         self.run_id = run_id
         self._storage = storage
         self._look = look

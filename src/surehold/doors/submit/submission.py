@@ -12,9 +12,8 @@ from surehold.core.policy import QUEUED, Submission, target_of
 from surehold.core.records import check_run_id
 from surehold.engine.commit import save_draft
 from surehold.engine.journal import CheckpointDraft, Note
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import Target, opened
 from surehold.errors import ConflictError, UsageError
-from surehold.storage.base import Storage
 from surehold.storage.queueing import check_queues
 
 
@@ -86,7 +85,7 @@ _IDEMPOTENCY = uuid.UUID("5b6f2a53-5c0b-4f0e-9d39-4b8b2f1d7c11")
 
 
 def begin_queued(
-    storage: CheckpointManager | Storage | str | None,
+    storage: Target,
     draft: CheckpointDraft,
     entry_point: str,
     version: int,

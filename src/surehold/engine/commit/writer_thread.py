@@ -170,6 +170,11 @@ async def await_uncancelled(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
+async def in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
+    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
+
+
 def in_event_loop() -> bool:
     """True if an event loop runs on this thread."""
     try:

@@ -11,10 +11,9 @@ from pathlib import Path
 import msgspec
 
 from surehold.engine.groups.definition import Group
-from surehold.engine.managers import CheckpointManager, manager_for
+from surehold.engine.managers import CheckpointManager, Target, manager_for
 from surehold.engine.transfer import whole_file
 from surehold.errors import CorruptError, SureholdError, UsageError
-from surehold.storage.base import Storage
 
 _MANIFEST = "group.json"
 
@@ -46,9 +45,7 @@ def export_group(
             one.unlink()
 
 
-def import_group(
-    path: str | os.PathLike[str], *, storage: CheckpointManager | Storage | str | None = None
-) -> Group:
+def import_group(path: str | os.PathLike[str], *, storage: Target = None) -> Group:
     """Take in a group that `Group.export` wrote: all of its runs, or none.
 
     The run that keeps the group's checkpoints comes last, so there is no such group before all

@@ -24,14 +24,7 @@ from surehold.engine.groups.values import (
 from surehold.engine.journal import CheckpointDraft, Note, Request, Saveable, draft_of
 from surehold.engine.managers import CheckpointManager, Manager, manager_for
 from surehold.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
-from surehold.storage.base import (
-    Atomic,
-    Leasing,
-    RecordQuery,
-    Storage,
-    is_live,
-    this_process,
-)
+from surehold.storage.base import Atomic, Leasing, RecordQuery, Storage, is_live, this_process
 
 _NAME = "group"
 """The name of the runs that keep the checkpoints of groups."""

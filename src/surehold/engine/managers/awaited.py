@@ -20,6 +20,7 @@ from surehold.engine.commit import (
     Work,
     Writer,
     await_uncancelled,
+    in_thread,
 )
 from surehold.engine.journal import Saveable
 from surehold.engine.managers.blocking import CheckpointManager
@@ -139,7 +140,7 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
 
     async def close(self) -> None:
         """Finish what is being saved; close the storage, if it was opened by this manager."""
-        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close)))
+        await in_thread(self._close)
 
     def _close(self) -> None:
         self.finish()

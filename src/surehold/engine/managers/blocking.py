@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from surehold.core.closing import Closing
 from surehold.core.records import Header
@@ -340,13 +340,17 @@ def _id_of(saving: Steps[Header | None]) -> Steps[str]:
     return header.id if header is not None else ""
 
 
-def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:
+Target: TypeAlias = CheckpointManager | Storage | str | None
+"""A manager, a storage, its address, or None for the default one."""
+
+
+def manager_for(target: Target) -> CheckpointManager:
     """*target* itself, or a manager over that storage or address."""
     return target if isinstance(target, CheckpointManager) else CheckpointManager(target)
 
 
 @contextmanager
-def opened(target: CheckpointManager | Storage | str | None) -> Iterator[CheckpointManager]:
+def opened(target: Target) -> Iterator[CheckpointManager]:
     """*target* itself, or a manager over it that is closed after the block."""
     manager = manager_for(target)
     try:

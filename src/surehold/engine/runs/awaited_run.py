@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from surehold.core.state import State
-from surehold.engine.commit import await_uncancelled
+from surehold.engine.commit import await_uncancelled, in_thread
 from surehold.engine.journal import CheckpointDraft, Note
 from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import ConflictError, StorageError
 
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
-
-T = TypeVar("T")
 
 
 class AwaitedRun:
@@ -44,7 +42,7 @@ class AwaitedRun:
         """Take the run, or raise `LeaseHeldError`, and watch the current task."""
         self.watch()
         try:
-            await _hop(self._run.open)
+            await in_thread(self._run.open)
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -55,7 +53,7 @@ class AwaitedRun:
             await await_uncancelled(asyncio.ensure_future(asyncio.wait(self._behind)))
             self._behind = [task for task in self._behind if task.exception() is None]
         self._task = None
-        await _hop(self._run.close)
+        await in_thread(self._run.close)
 
     def finish(self) -> None:
         """End the thread that this face has started."""
@@ -139,7 +137,7 @@ class AwaitedRun:
             await self._settle()
             return
         if run.begin is not None:
-            await _hop(run.begin_now)
+            await in_thread(run.begin_now)
         sent = asyncio.ensure_future(self._send(notes, tuple(self._behind)))
         if not wait and self._writes_behind:
             self._behind.append(sent)
@@ -181,8 +179,3 @@ class AwaitedRun:
         """See `OpenRun.end_scopes`."""
         if self._run.end_scopes():
             await asyncio.to_thread(self._run.hide_ended)
-
-
-async def _hop(fn: Callable[[], T]) -> T:
-    """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
-    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn)))

@@ -12,10 +12,10 @@ import msgspec
 
 from surehold.core.policy import Age, Expiry
 from surehold.engine.leases import LEASE_SECONDS
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs.status import runs_with_status, status_of_run
 from surehold.errors import DataError, LeaseHeldError
-from surehold.storage.base import Leasing, RunInfo, RunQuery, Storage, this_process
+from surehold.storage.base import Leasing, RunInfo, RunQuery, this_process
 from surehold.storage.queueing import queues_in
 
 
@@ -35,7 +35,7 @@ def expire(
     name: str | None = None,
     keep_last: int = 0,
     dry_run: bool = False,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> list[str]:
     """Remove whole runs last saved longer ago than *older*; return their ids.
 

@@ -6,15 +6,8 @@ import msgspec
 
 from surehold.core.records import Question
 from surehold.engine.journal import Note, Reader
-from surehold.engine.managers import opened
-from surehold.engine.runs.waiting import (
-    Target,
-    Waiting,
-    check_not_held,
-    no_run,
-    open_notes,
-    waiting_of,
-)
+from surehold.engine.managers import Target, opened
+from surehold.engine.runs.waiting import Waiting, check_not_held, no_run, open_notes, waiting_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from surehold.core.values import decode, encode
 from surehold.engine.commit import append_together
 from surehold.engine.hooks import redacting_hooks
 from surehold.engine.journal import Note, Reader, Request, line_in
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs.effect_log import Entry, Ledger, in_doubt
 from surehold.engine.runs.messages import deliver, message_note
 from surehold.errors import ConflictError, NotFoundError, UsageError
@@ -31,9 +31,6 @@ from surehold.storage.base import (
     is_live,
     owner_is_dead,
 )
-
-Target: TypeAlias = CheckpointManager | Storage | str | None
-"""A manager, a storage, its address, or None for the default one."""
 
 _NOTHING: Any = object()
 _TRIES = 16

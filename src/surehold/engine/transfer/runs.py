@@ -29,13 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from surehold.core.records import (
-    Header,
-    Record,
-    check_run_id,
-    is_encrypted,
-    ranges_of,
-)
+from surehold.core.records import Header, Record, check_run_id, is_encrypted, ranges_of
 from surehold.engine.crypto import Key, Keys, load_keys
 from surehold.engine.journal import Reader, changes_in
 from surehold.engine.transfer.json_form import Style, form_of, form_of_change

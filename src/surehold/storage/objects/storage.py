@@ -13,12 +13,7 @@ from surehold.storage.abilities import Fact, Inspection
 from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from surehold.storage.objects.appending import Append, drop_records
 from surehold.storage.objects.bucket import Bucket
-from surehold.storage.objects.diagnosis import (
-    check_conditions,
-    diagnose,
-    has_format,
-    mark_format,
-)
+from surehold.storage.objects.diagnosis import check_conditions, diagnose, has_format, mark_format
 from surehold.storage.objects.leases import LeaseObjects
 from surehold.storage.objects.log_reader import LogReader
 from surehold.storage.objects.log_view import LogView, entry_key

@@ -19,15 +19,7 @@ from surehold.errors import ConflictError, CorruptError, StorageUnavailableError
 from surehold.lazy import extra
 from surehold.storage import shared
 from surehold.storage.abilities import Fact, Inspection
-from surehold.storage.base import (
-    Batch,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    RunTally,
-    Storage,
-    TakenRun,
-)
+from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, RunTally, Storage, TakenRun
 from surehold.storage.notifications import Listening
 from surehold.storage.postgres.appends import AppendCall, append_call, is_one
 from surehold.storage.postgres.connections import Connections

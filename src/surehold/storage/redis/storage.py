@@ -17,15 +17,7 @@ from surehold.core.records import STATUSES, Header, Lease, Owner, Record, check_
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from surehold.storage import shared
 from surehold.storage.abilities import Fact, Inspection
-from surehold.storage.base import (
-    Batch,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    RunTally,
-    Storage,
-    TakenRun,
-)
+from surehold.storage.base import Batch, RecordQuery, RunInfo, RunQuery, RunTally, Storage, TakenRun
 from surehold.storage.notifications import Listening
 from surehold.storage.queueing import check_queues
 from surehold.storage.redis.connections import ServerConnections

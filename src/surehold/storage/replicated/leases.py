@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from surehold.core.records import Lease, Owner, check_free
-from surehold.errors import (
-    ConflictError,
-    CorruptError,
-    StorageError,
-    SureholdError,
-    UsageError,
-)
+from surehold.errors import ConflictError, CorruptError, StorageError, SureholdError, UsageError
 from surehold.storage.base import Leasing, RecordQuery, Storage, abandon, leave
 from surehold.storage.process import owner_is_dead
 from surehold.storage.replicated.reads import Reads, check_whole

@@ -12,7 +12,7 @@ import msgspec
 
 from surehold.core.records import Header, Published
 from surehold.core.values import decode
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import Target, opened
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
@@ -20,23 +20,17 @@ Attribute: TypeAlias = str | int | float | bool | datetime
 _RANGE = re.compile(r"(.*?) *(>=|<=)")
 
 
-def status_of(
-    run_id: str, *, storage: CheckpointManager | Storage | str | None = None
-) -> dict[str, Any]:
+def status_of(run_id: str, *, storage: Target = None) -> dict[str, Any]:
     """The values that a run has published last, by name; none if it published none."""
     return _kept(run_id, "published", storage)
 
 
-def attributes_of(
-    run_id: str, *, storage: CheckpointManager | Storage | str | None = None
-) -> dict[str, Attribute]:
+def attributes_of(run_id: str, *, storage: Target = None) -> dict[str, Attribute]:
     """The attributes of a run, by name; none if it has set none."""
     return _kept(run_id, "attributes", storage)
 
 
-def _kept(
-    run_id: str, kind: str, storage: CheckpointManager | Storage | str | None
-) -> dict[str, Any]:
+def _kept(run_id: str, kind: str, storage: Target) -> dict[str, Any]:
     with opened(storage) as manager:
         reader = manager.reader
         newest = _newest(reader.storage, run_id, kind)
@@ -76,7 +70,7 @@ def find_runs(
     *,
     status: str | None = None,
     limit: int | None = None,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> list[RunInfo]:
     """The runs whose attributes are as *where* says, the newest change of them first.
 

@@ -12,9 +12,9 @@ from surehold.core.policy import MESSAGE
 from surehold.core.records import OVER, Message
 from surehold.core.values import encode
 from surehold.engine.journal import Note
-from surehold.engine.managers import CheckpointManager, opened
+from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.errors import ConflictError, NotFoundError, StorageError, UsageError
-from surehold.storage.base import RecordQuery, RunInfo, Storage
+from surehold.storage.base import RecordQuery, RunInfo
 
 _TRIES = 64
 """Attempts to send to a run that is written to meanwhile."""
@@ -27,7 +27,7 @@ def send(
     *,
     idempotency_key: str | None = None,
     by: str = "",
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> None:
     """Send *value* to a run, which takes it with ``surehold.receive(topic)``.
 
