@@ -16,6 +16,7 @@ import msgspec
 
 from surehold.core.closing import Closing
 from surehold.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
+from surehold.core.state import State, find_saver
 from surehold.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from surehold.storage.abilities import Diagnosable, Fact, Inspection, Repairable
 from surehold.storage.notifications import Subscription
@@ -29,7 +30,6 @@ from surehold.storage.process import (
     start_thread,
     this_process,
 )
-from surehold.storage.verbs import StateVerbs
 
 __all__ = [
     "Atomic",
@@ -262,7 +262,7 @@ class Page(msgspec.Struct, frozen=True):
     notes: tuple[Header, ...]
 
 
-class Storage(StateVerbs, Closing):
+class Storage(Closing):
     """A medium for journals. Blocking; every method may be called from any thread."""
 
     body_compression: str | None = None
@@ -364,13 +364,6 @@ class Storage(StateVerbs, Closing):
         """
         return None
 
-    def _newest_id(self, run_id: str) -> str | None:
-        found = self.head_and_newest(run_id)
-        return None if found is None or found[1] is None else found[1].id
-
-    def _run_ids(self) -> Iterable[str]:
-        return (run.run_id for run in self.runs(RunQuery()))
-
     def has_run(self, run_id: str) -> bool:
         """True if there is a run with this id."""
         return next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None) is not None
@@ -412,6 +405,23 @@ class Storage(StateVerbs, Closing):
 
     def compact(self) -> None:
         """Give freed space back to the system, where the medium does not do so by itself."""
+
+    # With `delete`, these make a storage a store of states.
+
+    def save(self, state: State) -> str:
+        """Save a state as the newest of its run; return the checkpoint's id."""
+        return find_saver(self).save_checkpoint(state)
+
+    def load(self, run_id: str) -> Any:
+        """Load the newest state of a run, or raise a `NotFoundError`."""
+        found = self.head_and_newest(run_id)
+        if found is None or found[1] is None:
+            raise NotFoundError(f"there is no run {run_id!r}", hint="list() names the runs")
+        return find_saver(self).load_checkpoint(found[1].id)
+
+    def list(self) -> Iterable[str]:
+        """List the ids of all runs, the one that began last first."""
+        return [run.run_id for run in self.runs(RunQuery())]
 
 
 @runtime_checkable

@@ -218,20 +218,11 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             entries = [] if run is None else [run.entries[seq] for seq in run.seqs]
         if run is None:
             return None
-        records, problems = [], []
+        found = shared.Salvage(run_id)
+        found.hidden = {entry.header.seq for entry in entries if entry.hidden}
         for entry in entries:
-            try:
-                header = _opened(entry)
-                records.append(open_record(entry.text, header.digest, entry.body))
-            except CorruptError as error:
-                problems.append(shared.about_record(run_id, entry.header.seq, error.message))
-        return Inspection(
-            run_id=run_id,
-            records=tuple(records),
-            hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),
-            problems=tuple(problems),
-            head=run.head.seq,
-        )
+            found.add(partial(_whole, entry))
+        return found.inspection(run.head.seq)
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
@@ -524,14 +515,19 @@ def _opened(entry: StoredRecord) -> Header:
     return header
 
 
+def _whole(entry: StoredRecord) -> Record:
+    try:
+        return open_record(entry.text, _opened(entry).digest, entry.body)
+    except CorruptError as error:
+        seq, run_id = entry.header.seq, entry.header.run_id
+        raise CorruptError(shared.about_record(run_id, seq, error.message)) from error
+
+
 def _is_listed(entry: StoredRecord) -> bool:
     """False, and a warning, for what a listing of many runs leaves out."""
-    try:
-        _opened(entry)
-    except CorruptError as error:
-        shared.passed_over(entry.header.run_id, error)
-        return False
-    return True
+    with shared.Sparing(entry.header.run_id):
+        return bool(_opened(entry))
+    return False
 
 
 def _is_whole(entry: StoredRecord, record: Record | None) -> bool:

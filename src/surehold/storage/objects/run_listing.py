@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 
 from surehold.core.records import Header
-from surehold.errors import CorruptError
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, only_one
 from surehold.storage.objects.bucket import Bucket
 from surehold.storage.objects.log_reader import LogReader, damaged
@@ -14,7 +13,7 @@ from surehold.storage.objects.run_log import RunLogs, tip_of
 from surehold.storage.objects.run_names import NamedRun, RunNames, RunTip
 from surehold.storage.objects.segments import LogRow, header_of
 from surehold.storage.objects.zones import Wanted, with_id, with_query
-from surehold.storage.shared import passed_over
+from surehold.storage.shared import Sparing, passed_over
 
 NEWEST = (1 << 63) - 1
 """Higher than any ordinal."""
@@ -99,15 +98,10 @@ class RunListing:
 
         def matching(tip: RunTip) -> list[tuple[_Key, Header]]:
             newest: dict[tuple[str, str], tuple[_Key, Header]] = {}
-            try:
-                for key, header in self._rows(
-                    tip,
-                    lambda row: not row.note and row.id.startswith(prefix),
-                    with_id(prefix),
-                ):
+            fits = lambda row: not row.note and row.id.startswith(prefix)  # noqa: E731
+            with Sparing(tip.run_id):
+                for key, header in self._rows(tip, fits, with_id(prefix)):
                     newest.setdefault((header.id, header.scope), (key, header))
-            except CorruptError as error:
-                passed_over(tip.run_id, error)
             return list(newest.values())
 
         parts = self._bucket.apart(matching, self.tips())
@@ -183,26 +177,22 @@ class _Stream:
                 wanted=with_query(self._query),
                 limit=self._query.limit,
             )
-        try:
+        header = None
+        with Sparing(self._run_id):
             header = None if row is None else header_of(self._run_id, row)
-        except CorruptError as error:
-            passed_over(self._run_id, error)
-            header = None
-        try:
-            self._advance(self._rows)
-        except CorruptError as error:
-            passed_over(self._run_id, error)
-            self.is_at_end = True
+        self.is_at_end = True
+        with Sparing(self._run_id):
+            self.is_at_end = not self._advance(self._rows)
         return header if header is not None and self._query.matches(header) else None
 
-    def _advance(self, rows: Iterator[LogRow]) -> None:
+    def _advance(self, rows: Iterator[LogRow]) -> bool:
         for row in rows:
             key = (row.at, self._ordinal, row.seq)
             below = self._bound is None or key < self._bound
             if below and (self._query.notes or not row.note):
                 self._next, self.key = row, key
-                return
-        self.is_at_end = True
+                return True
+        return False
 
 
 def wants(query: RunQuery, info: RunInfo) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.rows import insert_values, multirange
 from surehold.storage.rows import HIDDEN, record_of
 from surehold.storage.shared import (
+    Salvage,
     check_head,
     checked_run,
     first_head,
@@ -41,28 +43,13 @@ def inspect_run(db: psycopg.Connection, sql: Queries, run_id: str) -> Inspection
 
 def _inspection(run_id: str, rows: list[tuple[Any, ...]]) -> Inspection:
     seq, digest = rows[0][0], rows[0][1]
-    records: list[Record] = []
-    problems: list[str] = []
-    hidden: set[int] = set()
-    for _, _, found, state, its_digest, text, body in rows:
-        if found is None:
-            continue
-        if state & HIDDEN:
-            hidden.add(found)
-        try:
-            records.append(record_of(run_id, found, its_digest, text, body))
-        except CorruptError as error:
-            problems.append(error.message)
-    newest = records[-1].header if records else None
-    if newest is None or (newest.seq, newest.digest) != (seq, digest.hex()):
-        problems.append(f"the newest whole record of run {run_id!r} is not {seq}, its head")
-    return Inspection(
-        run_id=run_id,
-        records=tuple(records),
-        hidden=frozenset(hidden),
-        problems=tuple(problems),
-        head=seq,
-    )
+    salvage = Salvage(run_id)
+    for _, _, found, state, *row in rows:
+        if found is not None:
+            salvage.hidden |= {found} if state & HIDDEN else set()
+            salvage.add(partial(record_of, run_id, found, *row))
+    salvage.ends_at(seq, digest.hex())
+    return salvage.inspection(seq)
 
 
 def lost_runs(db: psycopg.Connection, sql: Queries) -> dict[str, int]:

@@ -23,7 +23,7 @@ from surehold.storage.postgres.statement import (
     int8,
 )
 from surehold.storage.rows import HIDDEN, head_of_row, micros, record_keys, state_of
-from surehold.storage.shared import Head, after_append, first_head, run_number, to_bytes, to_text
+from surehold.storage.shared import Head, following, run_number, to_bytes, to_text
 
 _YEAR_2000 = 946_684_800_000_000
 """The microsecond that PostgreSQL counts from, in those since 1970."""
@@ -63,23 +63,11 @@ def insert_values(run_id: str, records: Iterable[Record], hidden: Iterable[int] 
 
 def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
     """The arguments of `append_v1`."""
-    base = 0
-    prev: bytes | None = b""
-    gaps: list[tuple[int, int]] = []
-    added = None
-    if records:
-        first = records[0].header
-        base, prev = first.seq - 1, bytes.fromhex(first.prev)
-        erased = next((one for one, last in batch.erased if last == base), None)
-        if erased is not None:
-            # The digest of an erased record is not known, so what follows a gap is believed.
-            base, prev = erased - 1, None
-        gaps = batch.gaps(base)
-        added = after_append(first_head(first, 0), records)
+    base, prev, gaps, added = following(batch, records)
     return (
         to_bytes(batch.run_id),
         base,
-        prev,
+        None if prev is None else bytes.fromhex(prev),
         batch.epoch,
         to_bytes(added.name if added else ""),
         to_bytes(added.status if added else "running"),

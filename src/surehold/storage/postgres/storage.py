@@ -438,22 +438,14 @@ def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> 
     """The headers of rows of seq, digest, run, text; unless *strict*, the undamaged."""
     found = []
     for seq, digest, run, text in rows:
-        try:
+        with shared.Sparing(to_text(run), strict=strict):
             found.append(open_row(to_text(run), seq, digest, text))
-        except CorruptError as error:
-            if strict:
-                raise
-            shared.passed_over(to_text(run), error)
     return found
 
 
 def _info(query: RunQuery, row: tuple[Any, ...]) -> RunInfo:
     """A head of a listing; damage is an error only if its run or name is asked for."""
-    try:
+    head = head_at(row)
+    with shared.Sparing(head.run_id, strict=query.run_id is not None or query.name is not None):
         return head_of(row)[0]
-    except CorruptError as error:
-        if query.run_id is not None or query.name is not None:
-            raise
-        head = head_at(row)
-        shared.passed_over(head.run_id, error)
-        return shared.run_info(head, None)
+    return shared.run_info(head, None)

@@ -6,9 +6,10 @@ The keys of a run hold all that is known of it, so the indexes are rebuilt from 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from surehold.core.records import Record
-from surehold.errors import CorruptError, UsageError
+from surehold.errors import UsageError
 from surehold.storage.base import Inspection
 from surehold.storage.redis.connections import ServerConnections
 from surehold.storage.redis.indexes import Indexes
@@ -16,6 +17,7 @@ from surehold.storage.redis.keys import KeyNames, member_of
 from surehold.storage.redis.rows import record_at, rewrite_values
 from surehold.storage.redis.scripts import EXPECTED, REWRITE
 from surehold.storage.shared import (
+    Salvage,
     check_head,
     checked_run,
     first_head,
@@ -101,35 +103,26 @@ def inspect_run(
     names, metas = db.ask_all([("HKEYS", run + b"headers"), ("HGETALL", run + b"meta")])
     known = dict(metas)
     seqs = sorted({*map(int, names), *map(int, known)})
-    records: list[Record] = []
-    problems: list[str] = []
+    salvage = Salvage(run_id)
+    salvage.hidden = {int(at) for at, meta in known.items() if meta.split(b" ", 3)[2] == b"1"}
     for start in range(0, len(seqs), _PAGE):
         page = seqs[start : start + _PAGE]
         rows, bodies = db.ask_all(
             [("HMGET", run + b"headers", *page), ("HMGET", run + b"bodies", *page)]
         )
         for at, row, body in zip(page, rows, bodies, strict=True):
-            try:
-                records.append(record_at(run_id, at, row, body))
-            except CorruptError as error:
-                problems.append(error.message)
+            salvage.add(partial(record_at, run_id, at, row, body))
             if b"%d" % at not in known:
-                problems.append(f"record {at} of run {run_id!r} is in no list")
-    newest = records[-1].header if records else None
+                salvage.problems.append(f"record {at} of run {run_id!r} is in no list")
+    newest = salvage.records[-1].header if salvage.records else None
     if seq is None and newest is None:
         return inspect_missing(run_id, run_missing(run_id).message)
     if seq is None and newest is not None:
         seq, digest = b"%d" % newest.seq, newest.digest.encode()
-        problems.append(f"run {run_id!r} has {len(records)} records and no head")
-    if newest is None or (b"%d" % newest.seq, newest.digest.encode()) != (seq, digest):
-        problems.append(f"the newest whole record of run {run_id!r} is not {int(seq)}, its head")
-    return Inspection(
-        run_id=run_id,
-        records=tuple(records),
-        hidden=frozenset(int(at) for at, meta in known.items() if meta.split(b" ", 3)[2] == b"1"),
-        problems=tuple(problems),
-        head=int(seq),
-    )
+        told = f"run {run_id!r} has {len(salvage.records)} records and no head"
+        salvage.problems.append(told)
+    salvage.ends_at(int(seq), digest.decode())
+    return salvage.inspection(int(seq))
 
 
 def rewrite_run(

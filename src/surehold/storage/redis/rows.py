@@ -13,8 +13,7 @@ from surehold.storage.redis.keys import netstrings, zone_of
 from surehold.storage.rows import head_of_row, micros, open_row, record_keys, record_of
 from surehold.storage.shared import (
     Head,
-    after_append,
-    first_head,
+    following,
     missing,
     run_number,
     to_bytes,
@@ -27,20 +26,10 @@ _FIELDS = 11
 
 def append_values(batch: Batch, records: Sequence[Record], ordinal: bytes) -> list[Any]:
     """The arguments of `APPEND`; *ordinal* is for a run that begins, "" to take one."""
-    base, prev, added = 0, b"", None
-    gaps: list[tuple[int, int]] = []
-    if records:
-        first = records[0].header
-        base, prev = first.seq - 1, first.prev.encode()
-        erased = next((one for one, last in batch.erased if last == base), None)
-        if erased is not None:
-            # The digest of an erased record is not known, so what follows a gap is believed.
-            base, prev = erased - 1, b"?"
-        gaps = batch.gaps(base)
-        added = after_append(first_head(first, 0), records)
+    base, prev, gaps, added = following(batch, records)
     return [
         base,
-        prev,
+        b"?" if prev is None else prev.encode(),
         b"" if batch.epoch is None else batch.epoch,
         ordinal,
         *_described(added),

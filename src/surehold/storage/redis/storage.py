@@ -480,16 +480,10 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
         }
         whole = []
         for seq, run_id in wanted:
-            if not (row := found[seq, run_id]):
-                continue
-            try:
-                header = header_of(run_id, seq, row[3])
-            except CorruptError as error:
-                if strict:
-                    raise
-                shared.passed_over(run_id, error)
-                continue
-            whole.append((int(row[0]), row[2] == b"1", header))
+            if row := found[seq, run_id]:
+                with shared.Sparing(run_id, strict=strict):
+                    header = header_of(run_id, seq, row[3])
+                    whole.append((int(row[0]), row[2] == b"1", header))
         return whole
 
     def _checkpoints(self, first: bytes, after: bytes) -> list[Header]:
@@ -622,13 +616,9 @@ def _zones(query: RecordQuery) -> bytes:
 
 def _info(query: RunQuery, run_id: str, row: Sequence[Any]) -> RunInfo:
     """A head of a listing; damage is an error only if its run or name is asked for."""
-    try:
+    with shared.Sparing(run_id, strict=query.run_id is not None or query.name is not None):
         return head_of(run_id, row)[0]
-    except CorruptError as error:
-        if query.run_id is not None or query.name is not None:
-            raise
-        shared.passed_over(run_id, error)
-        return shared.run_info(head_at(run_id, row), None)
+    return shared.run_info(head_at(run_id, row), None)
 
 
 def _pairs(rows: Sequence[Any]) -> list[_Place]:

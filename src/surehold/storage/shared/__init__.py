@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from surehold.storage.shared.append_rules import cannot_erase as cannot_erase
 from surehold.storage.shared.append_rules import decide_append as decide_append
+from surehold.storage.shared.append_rules import following as following
 from surehold.storage.shared.append_rules import may_be_retry as may_be_retry
 from surehold.storage.shared.compression import read_compression as read_compression
+from surehold.storage.shared.damage import Sparing as Sparing
 from surehold.storage.shared.damage import about_record as about_record
 from surehold.storage.shared.damage import check_format as check_format
 from surehold.storage.shared.damage import misplaced as misplaced
@@ -45,6 +47,7 @@ from surehold.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueT
 from surehold.storage.shared.queue_slots import QueueSlots as QueueSlots
 from surehold.storage.shared.queue_slots import QueueTable as QueueTable
 from surehold.storage.shared.queue_slots import apply_change as apply_change
+from surehold.storage.shared.repair import Salvage as Salvage
 from surehold.storage.shared.repair import check_head as check_head
 from surehold.storage.shared.repair import checked_run as checked_run
 from surehold.storage.shared.repair import inspect_missing as inspect_missing

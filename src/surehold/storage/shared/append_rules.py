@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from surehold.core.records import Record
 from surehold.errors import ConflictError, UsageError
 from surehold.storage.base import Batch
+from surehold.storage.shared.heads import Head, after_append, first_head
 
 
 def may_be_retry(records: Sequence[Record], head: int) -> bool:
@@ -60,6 +61,30 @@ def decide_append(
         seq=first.seq if first else seq + 1,
         head=seq,
     )
+
+
+class Following(NamedTuple):
+    """The place that a batch takes in its run, for a medium that decides by itself."""
+
+    seq: int
+    digest: str | None
+    """None if the record there was erased: its digest is not known, and what follows believed."""
+    gaps: list[tuple[int, int]]
+    added: Head | None
+    """What the records add to the head; None for a batch without any."""
+
+
+def following(batch: Batch, records: Sequence[Record]) -> Following:
+    """The seq and digest that *records* follow, and what they bring."""
+    if not records:
+        return Following(0, "", [], None)
+    first = records[0].header
+    seq, digest = first.seq - 1, first.prev
+    added = after_append(first_head(first, 0), records)
+    erased = next((one for one, last in batch.erased if last == seq), None)
+    if erased is None:
+        return Following(seq, digest, batch.gaps(seq), added)
+    return Following(erased - 1, None, batch.gaps(erased - 1), added)
 
 
 def cannot_erase(run_id: str, seq: int) -> UsageError:

@@ -57,6 +57,22 @@ def misplaced(run_id: str, seq: int) -> CorruptError:
     )
 
 
+class Sparing:
+    """A block of a listing that ends where a run is damaged; if *strict*, that is raised."""
+
+    def __init__(self, run_id: str, *, strict: bool = False) -> None:
+        self._run_id = run_id
+        self._strict = strict
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if self._strict or not isinstance(error, CorruptError):
+            return False
+        passed_over(self._run_id, error)
+        return True
+
+
 def passed_over(run_id: str, error: CorruptError) -> None:
     """Log that a listing of many runs leaves out what is damaged in one of them.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import msgspec
 
 from surehold.core.records import Chain, Record
-from surehold.errors import ConflictError, UsageError
+from surehold.errors import ConflictError, CorruptError, UsageError
 from surehold.storage.abilities import Inspection
 
 
@@ -33,6 +33,43 @@ def check_head(run_id: str, known: int, now: int) -> None:
             run_id=run_id,
             seq=known + 1,
             head=now,
+        )
+
+
+class Salvage:
+    """The whole records of a run, collected for an `Inspection`."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.records: list[Record] = []
+        self.hidden: set[int] = set()
+        self.problems: list[str] = []
+
+    def add(self, read: Callable[[], Record]) -> None:
+        """Add the record that *read* gives, or the problem with it."""
+        try:
+            self.records.append(read())
+        except CorruptError as error:
+            self.problems.append(error.message)
+
+    def ends_at(self, seq: int, digest: str) -> bool:
+        """True if the newest whole record is the head; else that is a problem."""
+        newest = self.records[-1].header if self.records else None
+        if newest is not None and (newest.seq, newest.digest) == (seq, digest):
+            return True
+        self.problems.append(
+            f"the newest whole record of run {self.run_id!r} is not {seq}, its head"
+        )
+        return False
+
+    def inspection(self, head: int) -> Inspection:
+        """What was found of a run whose newest known seq is *head*."""
+        return Inspection(
+            run_id=self.run_id,
+            records=tuple(self.records),
+            hidden=frozenset(self.hidden),
+            problems=tuple(self.problems),
+            head=head,
         )
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from surehold.core.records import (
 from surehold.errors import CorruptError, StorageUnavailableError
 from surehold.storage.base import Batch, Inspection, Lease, RunQuery
 from surehold.storage.rows import HIDDEN, NOTE, record_keys, record_of, state_of
-from surehold.storage.shared import Head, first_head, moment, rebuilt_head
+from surehold.storage.shared import Head, Salvage, first_head, moment, rebuilt_head
 from surehold.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
 from surehold.storage.sqlite.rows import lease_of, one, rows
 from surehold.storage.sqlite.schema import sync_directory
@@ -49,32 +50,18 @@ _AT = "SELECT state, CAST(digest AS BLOB), CAST(header AS BLOB) FROM records WHE
 
 def inspect_run(db: apsw.Connection, head: Head) -> Inspection:
     """Read all that is whole of a run."""
-    records: list[Record] = []
-    problems: list[str] = []
-    hidden: set[int] = set()
+    found = Salvage(head.run_id)
     places: dict[int, int] = {}
-    for place, seq, state, digest, text, body in rows(db, _RECORDS, (head.ordinal,)):
+    for place, seq, state, *row in rows(db, _RECORDS, (head.ordinal,)):
         places[seq] = place
-        if state & HIDDEN:
-            hidden.add(seq)
-        try:
-            records.append(record_of(head.run_id, seq, digest, text, body))
-        except CorruptError as error:
-            problems.append(error.message)
-    newest = records[-1].header if records else None
-    if newest is None or (newest.seq, newest.digest) != (head.seq, head.digest):
-        problems.append(f"the newest record of run {head.run_id!r} is not {head.seq}")
-    elif rebuilt_head(head, records, hidden) != head and not problems:
-        problems.append(f"the head of run {head.run_id!r} does not fit its records")
-    if not all(_is_marked(db, head, places, record, hidden) for record in records):
-        problems.append(f"run {head.run_id!r} is not indexed as it should be")
-    return Inspection(
-        run_id=head.run_id,
-        records=tuple(records),
-        hidden=frozenset(hidden),
-        problems=tuple(problems),
-        head=head.seq,
-    )
+        found.hidden |= {seq} if state & HIDDEN else set()
+        found.add(partial(record_of, head.run_id, seq, *row))
+    is_newest = found.ends_at(head.seq, head.digest) and not found.problems
+    if is_newest and rebuilt_head(head, found.records, found.hidden) != head:
+        found.problems.append(f"the head of run {head.run_id!r} does not fit its records")
+    if not all(_is_marked(db, head, places, record, found.hidden) for record in found.records):
+        found.problems.append(f"run {head.run_id!r} is not indexed as it should be")
+    return found.inspection(head.seq)
 
 
 def lost_runs(db: apsw.Connection) -> dict[str, Head]:

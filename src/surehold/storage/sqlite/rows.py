@@ -10,10 +10,9 @@ import apsw
 import msgspec
 
 from surehold.core.records import OPEN_FROM, Header
-from surehold.errors import CorruptError
 from surehold.storage.base import Lease, Owner, RunInfo, RunQuery, RunTally
 from surehold.storage.rows import HIDDEN, NOTE, conditions_of_runs, head_of_row, kind_key, open_row
-from surehold.storage.shared import SAVED_BY_HAND, Head, passed_over, run_info
+from surehold.storage.shared import SAVED_BY_HAND, Head, Sparing, run_info
 
 Values = tuple[Any, ...] | dict[str, Any]
 _HEAD = (
@@ -99,13 +98,10 @@ def infos(
     found: list[tuple[RunInfo, Header | None]] = []
     for row in rows(db, sql, values):
         head = _head(row)
-        try:
-            found.append(head_of_row(head, *row[11:]))
-        except CorruptError as error:
-            if "run_id" in values or "name" in values:
-                raise
-            passed_over(head.run_id, error)
-            found.append((run_info(head, None), None))
+        whole: tuple[RunInfo, Header | None] | None = None
+        with Sparing(head.run_id, strict="run_id" in values or "name" in values):
+            whole = head_of_row(head, *row[11:])
+        found.append(whole or (run_info(head, None), None))
     return found
 
 

@@ -13,7 +13,7 @@ import apsw
 
 from surehold.core.policy import QueueEntry
 from surehold.core.records import Header, Owner, Record, check_run_id
-from surehold.errors import ConflictError, CorruptError, UsageError
+from surehold.errors import ConflictError, UsageError
 from surehold.storage import shared
 from surehold.storage.abilities import Inspection
 from surehold.storage.base import (
@@ -218,12 +218,8 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         found: list[Header] = []
         with self._pool.reading() as db:
             for run_id in run_ids:
-                try:
+                with shared.Sparing(run_id, strict=strict):
                     found += notes_of(db, run_id, kinds)
-                except CorruptError as error:
-                    if strict:
-                        raise
-                    shared.passed_over(run_id, error)
         return found
 
     def delete(
@@ -454,14 +450,10 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
         page = partial(self._page, plan)
         for _, seq, digest, run_id, text in shared.paged(page, bound, limit=query.limit):
-            try:
+            header = None
+            with shared.Sparing(run_id, strict=query.run_id is not None):
                 header = open_row(run_id, seq, digest, text)
-            except CorruptError as error:
-                if query.run_id is not None:
-                    raise
-                shared.passed_over(run_id, error)
-                continue
-            if query.matches(header):
+            if header is not None and query.matches(header):
                 yield header
 
     def _page(self, plan: Listing, bound: int, size: int) -> tuple[list[Any], int | None]:
