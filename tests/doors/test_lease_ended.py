@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,10 +128,11 @@ class Frozen:
         self.done: list[str] = []
         self.meanwhile = meanwhile
         self._away = 0.0
-        monkeypatch.setattr(leases.Moment, "now", self._now)
+        clocks = SimpleNamespace(time=time.time, monotonic=self._monotonic)
+        monkeypatch.setattr(leases, "time", clocks)
 
-    def _now(self, clock: Callable[[], float] = time.time) -> leases.Moment:
-        return leases.Moment(clock() + self._away, time.monotonic() + self._away)
+    def _monotonic(self) -> float:
+        return time.monotonic() + self._away
 
     def __call__(self, name: str) -> str:
         self.done.append(name)

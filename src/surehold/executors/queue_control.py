@@ -24,7 +24,7 @@ from surehold.core.policy import (
     change_of,
 )
 from surehold.doors.submit import RunHandle, cancel_run
-from surehold.engine.journal import Note
+from surehold.engine.journal import Note, unknown_run
 from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.errors import NotFoundError, UsageError
 from surehold.storage.base import Owner, RecordQuery, Storage
@@ -163,7 +163,7 @@ def handle(run_id: str, *, storage: Target = None) -> RunHandle[Any]:
     """
     with opened(storage) as manager:
         if manager.reader.run(run_id) is None:
-            raise NotFoundError(f"no run {run_id!r}", hint="surehold runs", run_id=run_id)
+            raise unknown_run(run_id)
     return RunHandle(run_id, storage)
 
 

@@ -21,11 +21,12 @@ from surehold.doors.functions.recorded import write_once
 from surehold.doors.functions.waits import receive
 from surehold.doors.resume import load_resumable
 from surehold.engine.commit import in_event_loop, save_draft
+from surehold.engine.journal import unknown_run
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, Target, opened
 from surehold.engine.runs import draft_at, send
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.positions import ASKED, ONLY_REPLAYED, call_context
-from surehold.errors import ConflictError, NotFoundError, RunError, UsageError
+from surehold.errors import ConflictError, RunError, UsageError
 from surehold.storage.base import RecordQuery
 from surehold.storage.memory import MemoryStorage
 
@@ -64,7 +65,7 @@ def query(run_id: str, name: str, /, *args: Any, storage: Target = None) -> Any:
     with opened(storage) as manager, MemoryStorage() as memory:
         newest = manager.reader.newest_of(run_id)
         if newest is None:
-            raise NotFoundError(f"no run {run_id!r}", hint="surehold runs", run_id=run_id)
+            raise unknown_run(run_id)
         door = manager.reader.door(newest)
         if door.kind != "function" or not door.entry_point:
             raise UsageError(

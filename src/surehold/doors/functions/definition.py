@@ -94,13 +94,24 @@ class StepOptions(RetryOptions, total=False):
     probe: Callable[[str], Any] | None
 
 
-class Step(Generic[P, R]):
-    """A plain function whose calls are recorded; made by `surehold.step`."""
+class _Recorded:
+    """A function whose calls are recorded."""
 
-    def __init__(self, function: Callable[P, R], policy: CallPolicy) -> None:
+    def __init__(self, function: Callable[..., Any], policy: CallPolicy) -> None:
         self.function = function
         self.call_policy = policy
         _look_like(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A step that is a method, bound to its object."""
+        made: Any = self
+        return self if instance is None else functools.partial(made, instance)
+
+
+class Step(_Recorded, Generic[P, R]):
+    """A plain function whose calls are recorded; made by `surehold.step`."""
+
+    function: Callable[P, R]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function; in a run, record its outcome or return the recorded one."""
@@ -114,18 +125,11 @@ class Step(Generic[P, R]):
         made: R = perform_now(call, None, Called(self.function, args, kwargs))
         return made
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A step that is a method, bound to its object."""
-        return self if instance is None else functools.partial(self, instance)
 
-
-class AsyncStep(Generic[P, R]):
+class AsyncStep(_Recorded, Generic[P, R]):
     """An async function whose calls are recorded; made by `surehold.step`."""
 
-    def __init__(self, function: Callable[P, Awaitable[R]], policy: CallPolicy) -> None:
-        self.function = function
-        self.call_policy = policy
-        _look_like(self, function)
+    function: Callable[P, Awaitable[R]]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Take the next position in the run, and give what is to be awaited."""
@@ -140,10 +144,6 @@ class AsyncStep(Generic[P, R]):
         called = Called(self.function, args, kwargs)
         call.locate(None, called.digest())
         return to_await(what, perform(call, None, called))
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A step that is a method, bound to its object."""
-        return self if instance is None else functools.partial(self, instance)
 
 
 def _look_like(made: Any, function: Any) -> None:

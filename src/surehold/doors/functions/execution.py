@@ -20,7 +20,7 @@ from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult, Spent, spent_on
 from surehold.doors.resume import no_run
 from surehold.engine.hooks import HookManager, redacted
-from surehold.engine.journal import CheckpointDraft, Note
+from surehold.engine.journal import CheckpointDraft, Note, unknown_run
 from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import (
     KEPT,
@@ -35,7 +35,7 @@ from surehold.engine.runs import (
 from surehold.engine.runs.effects import AwaitsAll, calls_behind, failure_facts, failure_in
 from surehold.engine.runs.messages import tell_end
 from surehold.engine.runs.positions import CURRENT_STEP, OPEN_RUN, RUNS_HERE, CallOrder, Recorded
-from surehold.errors import Cancelled, EncodeError, NotFoundError, UsageError
+from surehold.errors import Cancelled, EncodeError, UsageError
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -48,7 +48,6 @@ GENERATION, _STEPS = "generation", "steps_before"
 """Metadata of a run that has begun anew: how often, and the recorded calls before."""
 _FORGETS_EVERY = 32
 """Generations after which the records of earlier ones are freed."""
-_NO_RUN = "surehold runs lists the runs of a storage"
 
 
 class FunctionRun:
@@ -505,10 +504,10 @@ def look_up(
 ) -> RunResult[Any]:
     """The state of a run: its result if it is completed, and what it waits for."""
     reader = manager.reader
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if run is None or newest is None:
-        raise NotFoundError(f"no run {run_id!r}", hint=_NO_RUN, run_id=run_id)
+    run = reader.known(run_id)
+    newest = reader.newest(run)
+    if newest is None:
+        raise unknown_run(run_id)
     loaded = reader.load(newest)
     values = loaded.graph_state().to_dict()
     loaded.door.check("function", run_id, newest.name)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from surehold.core.policy import CANCEL, DEAD, QUEUED, check_above_zero
 from surehold.core.records import OVER, Header
 from surehold.doors.result import GraphResult, RunResult, spent_before
-from surehold.engine.journal import Note
+from surehold.engine.journal import Note, unknown_run
 from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import Waiting, answer, send, status_of_run
 from surehold.engine.runs.messages import Attribute, append_from_outside, attributes_of, status_of
-from surehold.errors import NotFoundError, RunError
+from surehold.errors import RunError
 from surehold.storage.base import RecordQuery, RunInfo
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 Look = Callable[[CheckpointManager, str], RunResult[Any]]
 
@@ -29,7 +32,7 @@ def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
     reader = manager.reader
     newest = reader.newest_of(run_id)
     if newest is None:
-        raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
+        raise unknown_run(run_id)
     loaded = reader.load(newest)
     facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
     facts["usage"] = spent_before(reader, run_id)
@@ -53,7 +56,7 @@ class RunHandle(Generic[T]):
         ``dead`` if that happened too often.
         """
         with opened(self._storage) as manager:
-            return status_of_run(manager.storage, self._run(manager))
+            return status_of_run(manager.storage, manager.reader.known(self.run_id))
 
     def result(self, timeout: float | None = None) -> RunResult[T]:
         """Wait until the run has ended, and return its result.
@@ -115,15 +118,9 @@ class RunHandle(Generic[T]):
         with opened(self._storage) as manager:
             cancel_run(manager, self.run_id, by, cleanup)
 
-    def _run(self, manager: CheckpointManager) -> RunInfo:
-        run = manager.reader.run(self.run_id)
-        if run is None:
-            raise NotFoundError(f"no run {self.run_id!r}", run_id=self.run_id)
-        return run
-
     def _ended(self, manager: CheckpointManager, *, raises: bool = True) -> Any:
         """The result of a run that has ended, True in place of an error; else None."""
-        run = self._run(manager)
+        run = manager.reader.known(self.run_id)
         if run.status == "completed":
             return self._look(manager, self.run_id)
         reason = "was cancelled" if run.status == "cancelled" else _ending(manager, run)
@@ -149,9 +146,7 @@ def cancel_run(
 ) -> None:
     """Ask for a run to end; one that is over stays as it is."""
     check_above_zero(cleanup=cleanup)
-    run = manager.reader.run(run_id)
-    if run is None:
-        raise NotFoundError(f"no run {run_id!r}", hint="surehold runs", run_id=run_id)
+    run = manager.reader.known(run_id)
     if run.status in OVER:
         return
     told: dict[str, Any] = {"by": by} if by else {}
@@ -177,16 +172,24 @@ def _ending(manager: CheckpointManager, run: RunInfo) -> str | None:
     return "was cancelled" if cancel is not None and cancel.seq > since else None
 
 
+def _awaited(
+    method: Callable[Concatenate[RunHandle[Any], P], R],
+) -> Callable[Concatenate[AsyncRunHandle[Any], P], Coroutine[Any, Any, R]]:
+    """*method* of a handle, called beside the event loop."""
+
+    @functools.wraps(method)
+    async def awaited(handle: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, handle._handle, *args, **kwargs)
+
+    return awaited
+
+
 class AsyncRunHandle(Generic[T]):
     """`RunHandle`'s methods, awaited."""
 
     def __init__(self, handle: RunHandle[T]) -> None:
         self.run_id = handle.run_id
         self._handle = handle
-
-    async def status(self) -> str:
-        """See `RunHandle.status`."""
-        return await asyncio.to_thread(self._handle.status)
 
     async def result(self, timeout: float | None = None) -> RunResult[T]:
         """See `RunHandle.result`."""
@@ -198,28 +201,12 @@ class AsyncRunHandle(Generic[T]):
         while (event := await asyncio.to_thread(next, events, None)) is not None:
             yield event
 
-    async def answer(self, id: str, value: Any, *, by: str = "") -> Waiting:
-        """See `RunHandle.answer`."""
-        return await asyncio.to_thread(self._handle.answer, id, value, by=by)
-
-    async def send(
-        self, topic: str, value: Any = None, *, idempotency_key: str | None = None, by: str = ""
-    ) -> None:
-        """See `RunHandle.send`."""
-        key = idempotency_key
-        await asyncio.to_thread(self._handle.send, topic, value, idempotency_key=key, by=by)
-
-    async def status_of(self) -> dict[str, Any]:
-        """See `RunHandle.status_of`."""
-        return await asyncio.to_thread(self._handle.status_of)
-
-    async def attributes(self) -> dict[str, Attribute]:
-        """See `RunHandle.attributes`."""
-        return await asyncio.to_thread(self._handle.attributes)
-
-    async def cancel(self, *, by: str = "", cleanup: float | None = None) -> None:
-        """See `RunHandle.cancel`."""
-        await asyncio.to_thread(self._handle.cancel, by=by, cleanup=cleanup)
+    status = _awaited(RunHandle.status)
+    answer = _awaited(RunHandle.answer)
+    send = _awaited(RunHandle.send)
+    status_of = _awaited(RunHandle.status_of)
+    attributes = _awaited(RunHandle.attributes)
+    cancel = _awaited(RunHandle.cancel)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.run_id}>"

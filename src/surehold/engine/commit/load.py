@@ -42,7 +42,11 @@ _LOOKS = 100
 def load(face: Face, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
     """Load the state saved as that checkpoint, or as the one id that begins so."""
     header = yield Work(lambda: face.reader.resolve(checkpoint_id, run_id=run_id))
-    return (yield from _load(face, header))
+
+    def read() -> Saveable:  # any checkpoint, to branch off from it
+        return _as_base(face, face.reader.load_visible(header), None, Loaded.upgraded)
+
+    return (yield from _told(face, header, read))
 
 
 def load_values(face: Face, checkpoint_id: str, keys: Sequence[str]) -> Steps[dict[str, Any]]:
@@ -81,11 +85,6 @@ class Resumed(NamedTuple):
     tail: Tail
 
 
-def _load(face: Face, header: Header) -> Steps[Saveable]:
-    """Load any checkpoint, to branch off from it."""
-    return (yield from _told(face, header, partial(_branch_from, face, header)))
-
-
 def _told(face: Face, header: Header, read: Callable[[], T]) -> Steps[T]:
     """Read a checkpoint; hooks and metrics hear of it."""
     started = time.perf_counter()
@@ -106,10 +105,6 @@ def _loaded(face: Face, header: Header, state: object, started: float) -> Steps[
     face.metrics.loaded(seconds)
     data = {**header_data(header), "state": state, "duration_ms": seconds * 1000}
     yield from fire(face, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
-
-
-def _branch_from(face: Face, header: Header) -> Saveable:
-    return _as_base(face, face.reader.load_visible(header), None, Loaded.upgraded)
 
 
 def _continue_from(
@@ -230,7 +225,8 @@ def fork(
         draft = change(loaded, draft)
     notes: list[Note] = []
     if loaded.door.kind == "function" and not header.scope:
-        draft = _interrupted(draft)
+        place = msgspec.structs.replace(draft.place, status="interrupted")
+        draft = msgspec.structs.replace(draft, place=place)
         if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
             notes = yield Work(lambda: _calls_until(face.reader, header))
         else:
@@ -252,11 +248,6 @@ def fork(
     data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
     yield from fire(face, HookEvent.POST_FORK, header.name, data)
     return made
-
-
-def _interrupted(draft: CheckpointDraft) -> CheckpointDraft:
-    place = msgspec.structs.replace(draft.place, status="interrupted")
-    return msgspec.structs.replace(draft, place=place)
 
 
 def _begun_anew(draft: CheckpointDraft, loaded: Loaded) -> CheckpointDraft:
@@ -288,6 +279,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     header = loaded.header
     draft = draft_of(loaded.state(), new_run_id=run_id)
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
+    progress = {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
     extra = dict(loaded.extra)
     if loaded.door.has_nodes:  # where it says how far the other run's journal counts
         extra["now"] = {k: v for k, v in extra["now"].items() if k not in _OF_THE_JOURNAL}
@@ -298,7 +290,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
         kind="fork",
         status="running",
         tags=(),
-        metadata={"forked_from": origin, **_progress(header)},
+        metadata={"forked_from": origin, **progress},
     )
     return msgspec.structs.replace(
         draft,
@@ -312,12 +304,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     )
 
 
-def _progress(header: Header) -> dict[str, Any]:
-    """The progress of loops and of a fleet's rounds, which the fork continues."""
-    return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
-
-
 _OF_THE_JOURNAL = ("floor", "branch", "spent")
 """Progress of a graph that is counted in the run's own journal."""
 _PROGRESS = ("each", "round", "current_round")
-"""Metadata that counts what a run has done."""
+"""Metadata that counts what a run has done: its fork continues there."""

@@ -36,11 +36,13 @@ def save_together(
     record = Request(run_id=last.place.run_id, draft=last, force=True, epoch=epoch)
     members = [request for request, _ in asked]
     if isinstance(face.storage, Atomic):
-        outcomes = yield from _commit(face, [*members, record])
+        outcomes = yield from append_together(face, [*members, record])
     else:
-        yield from _commit(face, [Request(run_id=record.run_id, notes=(intent,), epoch=epoch)])
-        outcomes = yield from _commit(face, members)
-        outcomes += yield from _commit(face, [record])
+        yield from append_together(
+            face, [Request(run_id=record.run_id, notes=(intent,), epoch=epoch)]
+        )
+        outcomes = yield from append_together(face, members)
+        outcomes += yield from append_together(face, [record])
     for (_, state), (_, seen), outcome in zip(requests, asked, outcomes, strict=False):
         header = outcome.header
         if header is None or not outcome.written:
@@ -57,15 +59,11 @@ def save_together(
     return header
 
 
-def append_together(face: Face, requests: list[Request]) -> Steps[None]:
-    """Store the notes of several requests: all, or none and a `ConflictError`.
+def append_together(face: Face, requests: list[Request]) -> Steps[list[Outcome]]:
+    """Store what several requests ask for: all, or none and a `ConflictError`.
 
     On a storage that is not `Atomic`, the death of the process may leave only the first ones.
     """
-    yield from _commit(face, requests)
-
-
-def _commit(face: Face, requests: list[Request]) -> Steps[list[Outcome]]:
     if not requests:
         return []
     outcomes: list[Outcome] = yield Work(

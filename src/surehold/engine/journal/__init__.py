@@ -44,6 +44,7 @@ from surehold.engine.journal.reader import Loaded as Loaded
 from surehold.engine.journal.reader import Reader as Reader
 from surehold.engine.journal.reader import Tail as Tail
 from surehold.engine.journal.reader import no_run as no_run
+from surehold.engine.journal.reader import unknown_run as unknown_run
 from surehold.engine.journal.redacting import Redacting as Redacting
 from surehold.engine.journal.requests import Note as Note
 from surehold.engine.journal.requests import Outcome as Outcome

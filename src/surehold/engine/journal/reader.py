@@ -156,6 +156,13 @@ class Reader:
         query = RunQuery(run_id=run_id, limit=1)
         return self._recovering(lambda: next(iter(self.storage.runs(query)), None))
 
+    def known(self, run_id: str) -> RunInfo:
+        """The head of a run; a `NotFoundError` if there is no such run."""
+        run = self.run(run_id)
+        if run is None:
+            raise unknown_run(run_id)
+        return run
+
     def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
         """The run with that id or, if there is none, those of that name, newest first."""
         run = self.run(name_or_run_id)
@@ -489,6 +496,12 @@ class Reader:
 def no_run(name: str) -> NotFoundError:
     """The error for a run or name that does not exist."""
     return NotFoundError(f"no run or name {name!r}", hint="check the spelling", run_id=name)
+
+
+def unknown_run(run_id: str) -> NotFoundError:
+    """The error for a run id that does not exist."""
+    hint = "surehold runs lists the runs of a storage"
+    return NotFoundError(f"no run {run_id!r}", hint=hint, run_id=run_id)
 
 
 def _not_found(checkpoint_id: str) -> NotFoundError:

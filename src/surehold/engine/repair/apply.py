@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from surehold.core.records import Header, Range, Record, check_free, new_id, seal
+from surehold.engine.journal import unknown_run
 from surehold.engine.repair.plan import RepairPlan, plan_repair
 from surehold.errors import ConflictError, CorruptError, NotFoundError, UsageError
 from surehold.storage.base import Batch, Leasing, Repairable, owner_is_dead
@@ -178,7 +179,7 @@ class Repairer:
     def _repair(self, storage: Repairable, run_id: str, *, dry_run: bool) -> RunRepair | None:
         inspection = storage.inspect(run_id)
         if inspection is None:
-            raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
+            raise unknown_run(run_id)
         plan = plan_repair(inspection)
         if not plan.needed:
             return None

@@ -59,7 +59,7 @@ def plan_repair(inspection: Inspection) -> RepairPlan:
     whole = chained(inspection.records)
     seqs = [record.header.seq for record in whole]
     newest = max([inspection.head, *seqs[-1:]])
-    lost = subtract_ranges(gaps_between(seqs, until=newest), _pruned(whole))
+    lost = subtract_ranges(gaps_between(seqs, until=newest), pruned_in(whole))
     orphaned = _orphaned(whole, lost)
     keep = tuple(record for record in whole if record.header.seq not in orphaned)
     shown = [
@@ -87,7 +87,7 @@ def plan_repair(inspection: Inspection) -> RepairPlan:
     )
 
 
-def _pruned(records: Iterable[Record]) -> list[Range]:
+def pruned_in(records: Iterable[Record]) -> list[Range]:
     """Return the ranges that prune notes announce."""
     return [
         (gap.first, gap.last)

@@ -11,6 +11,7 @@ from surehold.core.records import Chain, Header, Range, Record, covers, read_pru
 from surehold.core.values import Rebuilt, encode
 from surehold.engine.crypto import Sealer, is_clear
 from surehold.engine.journal import Reader, read_body
+from surehold.engine.repair.plan import pruned_in
 from surehold.errors import CorruptError, SureholdError
 from surehold.storage.base import RecordQuery, Repairable, RunInfo, RunQuery
 
@@ -48,7 +49,7 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
             return RunVerdict(run.run_id, walk.count, ())  # deleted meanwhile
         if now.seq == run.seq:
             break
-        pruned = _pruned(reader, run.run_id, run.seq + 1, now.seq)
+        pruned = pruned_in(reader.records(run.run_id, run.seq + 1, now.seq))
         problems = walk.problems(pruned)
         if not problems or problems == before:
             break
@@ -126,15 +127,6 @@ def _members(reader: Reader, groups: Iterable[RunInfo]) -> Iterator[tuple[str, s
 def state_text(texts: Mapping[str, bytes]) -> bytes:
     """Return the text of a whole state, from the texts of its values."""
     return b"{%b}" % b",".join(b"%b:%b" % (encode(k), text) for k, text in texts.items())
-
-
-def _pruned(reader: Reader, run_id: str, first: int, last: int) -> list[Range]:
-    """Return the ranges that prune notes between two seqs announce."""
-    found: list[Range] = []
-    for record in reader.records(run_id, first, last):
-        if (record.header.frame, record.header.kind) == ("note", "prune"):
-            found += ((gap.first, gap.last) for gap in read_prune_note(record.body))
-    return found
 
 
 class _Walk:

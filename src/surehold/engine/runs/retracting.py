@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from surehold.core.records import Question
-from surehold.engine.journal import Note, Reader
+from surehold.engine.journal import Note, Reader, unknown_run
 from surehold.engine.managers import Target, opened
-from surehold.engine.runs.waiting import Waiting, check_not_held, no_run, open_notes, waiting_of
+from surehold.engine.runs.waiting import Waiting, check_not_held, open_notes, waiting_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery
 
@@ -22,7 +22,7 @@ def retract(run_id: str, id: str, *, by: str = "", storage: Target = None) -> Wa
         reader = manager.reader
         run = reader.run(run_id)
         if run is None:
-            raise no_run(run_id)
+            raise unknown_run(run_id)
         check_not_held(reader, run_id)
         given = open_notes(reader, run).entries.get(("answer", id))
         asked = _question(reader, run_id, id) if given is not None else None

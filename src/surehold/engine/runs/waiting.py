@@ -79,8 +79,8 @@ def pending(
     with opened(storage) as manager:
         reader = manager.reader
         query = RunQuery(run_id=run_id, open=True)
-        if run_id is not None and reader.run(run_id) is None:
-            raise no_run(run_id)
+        if run_id is not None:
+            reader.known(run_id)
         found = (one for run in reader.storage.runs(query) for one in waiting_now(reader, run))
         inside = waiting_inside(reader, run_id) if run_id is not None else []
         free = (one for one in inside if not _held(reader, one.run_id))
@@ -152,10 +152,9 @@ def answer(
     try:
         reader = manager.reader
         for _ in range(_TRIES):
-            run = reader.run(run_id)
-            if run is None:
-                raise no_run(run_id)
-            run, own = (run, None) if id is None else _place(reader, run, id)
+            run, own = reader.known(run_id), None
+            if id is not None:
+                run, own = _place(reader, run, id)
             live = _held(reader, run_id) or _held(reader, run.run_id)
             note = _wanted(reader, run, own)
             if live and not (isinstance(note.content, Timer) and note.content.event):
@@ -417,8 +416,3 @@ def check_not_held(reader: Reader, run_id: str) -> None:
 def _held(reader: Reader, run_id: str) -> bool:
     storage = reader.storage
     return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
-
-
-def no_run(run_id: str) -> NotFoundError:
-    """The error for an unknown run id."""
-    return NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)

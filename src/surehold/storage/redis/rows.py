@@ -11,14 +11,7 @@ from surehold.errors import CorruptError
 from surehold.storage.base import Batch, RunInfo
 from surehold.storage.redis.keys import netstrings, zone_of
 from surehold.storage.rows import head_of_row, micros, open_row, record_keys, record_of
-from surehold.storage.shared import (
-    Head,
-    following,
-    missing,
-    run_number,
-    to_bytes,
-    to_text,
-)
+from surehold.storage.shared import Head, following, missing, run_number, to_bytes, to_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 11

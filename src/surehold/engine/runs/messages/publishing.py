@@ -13,7 +13,7 @@ import msgspec
 from surehold.core.records import Header, Published
 from surehold.core.values import decode
 from surehold.engine.managers import Target, opened
-from surehold.errors import NotFoundError, UsageError
+from surehold.errors import UsageError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
 Attribute: TypeAlias = str | int | float | bool | datetime
@@ -35,8 +35,7 @@ def _kept(run_id: str, kind: str, storage: Target) -> dict[str, Any]:
         reader = manager.reader
         newest = _newest(reader.storage, run_id, kind)
         if newest is None:
-            if reader.run(run_id) is None:
-                raise NotFoundError(f"no run {run_id!r}", hint="surehold runs", run_id=run_id)
+            reader.known(run_id)
             return {}
         (record,) = reader.storage.read(run_id, first=newest.seq, last=newest.seq)
         content = msgspec.json.decode(reader.sealer.open(record), type=Published)

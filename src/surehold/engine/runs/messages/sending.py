@@ -38,13 +38,11 @@ def send(
     """
     note = message_note(topic, value, idempotency_key, by)
     with opened(storage) as manager:
-        run = manager.reader.run(run_id)
-        if run is None:
-            raise NotFoundError(
-                f"no run {run_id!r}",
-                hint="start_or_send() of a workflow begins the run first",
-                run_id=run_id,
-            )
+        try:
+            run = manager.reader.known(run_id)
+        except NotFoundError as error:
+            error.hint = "start_or_send() of a workflow begins the run first"
+            raise
         deliver(manager, run, note, is_keyed=idempotency_key is not None)
 
 

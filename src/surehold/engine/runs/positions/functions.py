@@ -76,7 +76,6 @@ class CallOrder(CallContext):
 
     @property
     def spot(self) -> Spot:
-        """The position that notes are written at."""
         return Spot("", self._outer or self.count, self._prefix[:-1])
 
     def place(self, name: str, key: str | None) -> str:

@@ -78,7 +78,6 @@ class RunContext(CallContext):
 
     @property
     def spot(self) -> Spot:
-        """The position that notes are written at."""
         return Spot("", self.step + 1, self.path)
 
     def place(self, name: str, key: str | None) -> str:
@@ -94,7 +93,6 @@ class RunContext(CallContext):
         return f"{stem}.{count}" if count else stem
 
     def inside(self, place: str, awaited: bool | None) -> CallContext:
-        """The positions of the calls that the call at *place* makes itself."""
         return InsideCall(self, place, awaited)
 
     def check(self) -> None:
@@ -253,11 +251,9 @@ class InsideCall(CallContext):
         self._counts: dict[str, int] = {}
 
     def place(self, name: str, key: str | None) -> str:
-        """The id of the next call."""
         count = self._counts[name] = self._counts.get(name, 0) + 1
         stem = f"{self._place}/{place_name(name, count)}"
         return stem if key is None else f"{self._place}/{place_name(name, 0)}[{key}]"
 
     def inside(self, place: str, awaited: bool | None) -> CallContext:
-        """The positions of the calls that the call at *place* makes itself."""
         return InsideCall(self, place, awaited)

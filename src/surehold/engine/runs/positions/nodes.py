@@ -86,7 +86,6 @@ class StepContext(CallContext):
         return f"{self.scope}/{stem}" if self.scope else stem
 
     def inside(self, place: str, awaited: bool | None) -> StepContext:
-        """The positions of the calls that the call at *place* makes itself."""
         made = StepContext(
             self.run,
             self.scope,
@@ -101,14 +100,11 @@ class StepContext(CallContext):
         return made
 
     def enter(self) -> None:
-        """Have the calls of the running task counted here from now on."""
         CURRENT_STEP.set(self)
 
     def active(self) -> AwaitsAll:
-        """A block of user code whose calls are counted here, and are all awaited."""
         return AwaitsAll(CURRENT_STEP, self)
 
     @property
     def spot(self) -> Spot:
-        """The position that notes are written at."""
         return Spot(self.scope, self.step, self.node)
