@@ -222,7 +222,7 @@ class ItemLists:
                 if key[0] == run_id:
                     del self._known[key]
             with suppress(NotFoundError):
-                perform(face, delete.delete_run(face, run_id))
+                delete.delete_run(face, run_id)
 
     def hide(self, run_id: str, found: Sequence[Header]) -> None:
         """Remove these checkpoints of a run."""

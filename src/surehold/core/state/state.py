@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
@@ -75,6 +76,11 @@ def _told(observer: Observer) -> Callable[[str, State, dict[str, Any]], None]:
 
 def _warn_of_failure(observer: Observer, error: Exception) -> None:
     warnings.warn(f"{observer!r} failed: {error!r}", RuntimeWarning, stacklevel=6)
+
+
+def _of_place(name: str, doc: str) -> Any:
+    """A property of a state that its place holds."""
+    return property(attrgetter(f"place.{name}"), doc=doc)
 
 
 class _Parts:
@@ -334,52 +340,16 @@ state.append("key", item), or list(value) for a copy you may change)
 
     # Knowing
 
-    @property
-    def run_id(self) -> str:
-        """The run it belongs to."""
-        return self.place.run_id
-
-    @property
-    def name(self) -> str:
-        """The name that its run shares with others of its kind; may be empty."""
-        return self.place.name
-
-    @property
-    def scope(self) -> str:
-        """The journal within the run's journal: empty for the run itself."""
-        return self.place.scope
-
-    @property
-    def step(self) -> int:
-        """The step of the run."""
-        return self.place.step
-
-    @property
-    def node(self) -> str | None:
-        """The node or place in the code that was reached."""
-        return self.place.node
-
+    run_id: str = _of_place("run_id", "The run it belongs to.")
+    name: str = _of_place("name", "What its run shares with others of its kind; may be empty.")
+    scope: str = _of_place("scope", "The journal within the run's; empty for the run itself.")
+    step: int = _of_place("step", "The step of the run.")
+    node: str | None = _of_place("node", "The node or place in the code that was reached.")
     checkpoint_node = node
-
-    @property
-    def kind(self) -> str:
-        """The kind of the checkpoint."""
-        return self.place.kind
-
-    @property
-    def status(self) -> str:
-        """The status of the run."""
-        return self.place.status
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Labels to find it by."""
-        return self.place.tags
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Facts about the checkpoint, stored in the clear and searchable."""
-        return self.place.metadata
+    kind: str = _of_place("kind", "The kind of the checkpoint.")
+    status: str = _of_place("status", "The status of the run.")
+    tags: tuple[str, ...] = _of_place("tags", "Labels to find it by.")
+    metadata: Mapping[str, Any] = _of_place("metadata", "Facts, stored in the clear, searchable.")
 
     @property
     def timestamp(self) -> datetime:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from surehold.core.records import Header
@@ -20,14 +19,14 @@ from surehold.storage.base import RunInfo
 
 def hide(face: Face, run_id: str, name: str, seqs: Sequence[int]) -> Steps[None]:
     """Hide records of a run and free the space of what no visible checkpoint needs."""
-    yield Work(partial(_hide, face, run_id, name, seqs))
+
+    def work() -> None:
+        face.storage.delete(run_id, hide=seqs)
+        face.journal.invalidate(run_id)
+        face.retention.forget(run_id, name)
+
+    yield Work(work)
     yield from erase(face, run_id)
-
-
-def _hide(face: Face, run_id: str, name: str, seqs: Sequence[int]) -> None:
-    face.storage.delete(run_id, hide=seqs)
-    face.journal.invalidate(run_id)
-    face.retention.forget(run_id, name)
 
 
 def delete_checkpoint(face: Face, checkpoint_id: str) -> Steps[bool]:
@@ -43,16 +42,11 @@ def delete_checkpoint(face: Face, checkpoint_id: str) -> Steps[bool]:
     return True
 
 
-def delete_run(face: Face, run_id: str) -> Steps[int]:
+def delete_run(face: Face, run_id: str) -> int:
     """Remove a run and all its records; returns how many there were."""
-
-    def work() -> int:
-        count = face.storage.delete(run_id)
-        face.journal.invalidate(run_id)
-        face.retention.forget_all()
-        return count
-
-    count: int = yield Work(work)
+    count = face.storage.delete(run_id)
+    face.journal.invalidate(run_id)
+    face.retention.forget_all()
     if not count:
         raise no_run(run_id)
     return count

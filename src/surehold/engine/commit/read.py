@@ -26,7 +26,7 @@ def latest(face: Face, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
         newest = face.reader.newest(run) if run is not None else None
         return face.retention.with_tags(newest) if newest is not None else None
 
-    header: Header | None = yield Work(work)
+    header = yield Work(work)
     yield from tell_repairs(face)
     return None if header is None else views.metadata_of(header)
 

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from surehold.core.records import Record, check_run_id
-from surehold.engine.commit.steps import Commit, Steps, Work
 from surehold.engine.crypto import SHREDDED, Keys, key_notes, read_note, shredding
-from surehold.engine.journal import Note, Outcome, Request, no_run
+from surehold.engine.journal import Note, Request
 from surehold.errors import ConflictError, SureholdError, UsageError
-from surehold.storage.base import RunInfo
 
 if TYPE_CHECKING:
     from surehold.engine.commit.face import Face
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 _TRIES = 16
 
 
-def rotate_keys(face: Face, name_or_run_id: str | None) -> Steps[int]:
+def rotate_keys(face: Face, name_or_run_id: str | None) -> int:
     """Bring one run, the runs of a name, or all under the key that encrypts now.
 
     Gives how many runs had to be changed. Interrupted anywhere, it leaves every run readable, by
@@ -38,54 +36,49 @@ def rotate_keys(face: Face, name_or_run_id: str | None) -> Steps[int]:
         )
     if name_or_run_id is not None:
         check_run_id(name_or_run_id, "name_or_run_id")
-    runs: list[RunInfo] = yield Work(lambda: face.reader.known_runs(name_or_run_id))
     changed = 0
     failure: SureholdError | None = None
-    for run in runs:
+    for run in face.reader.known_runs(name_or_run_id):
         try:
-            changed += yield from _rotate(face, keys, run.run_id)
+            changed += _rotate(face, keys, run.run_id)
         except SureholdError as error:
             failure = failure or error
     if changed:
-        yield Work(face.storage.compact)
+        face.storage.compact()
     if failure is not None:
         raise failure
     return changed
 
 
-def _rotate(face: Face, keys: Keys, run_id: str) -> Steps[bool]:
-    notes: list[Record] = yield Work(lambda: list(key_notes(face.storage, run_id)))
+def _rotate(face: Face, keys: Keys, run_id: str) -> bool:
+    notes = list(key_notes(face.storage, run_id))
     if not notes:
         return False
     newest = read_note(notes[0].body, run_id)
-    wrapped: dict[str, Any] | None = None
-    if (yield Work(lambda: keys.needs_rotation(newest))):
-        wrapped = yield Work(lambda: keys.rewrap(newest, run_id))
+    wrapped = keys.rewrap(newest, run_id) if keys.needs_rotation(newest) else None
     old = notes if wrapped is not None else notes[1:]
     if not old:
         return False
     added = () if wrapped is None else (Note(kind="key", content=wrapped),)
-    yield from _replace(face, run_id, old, added, {})
+    _replace(face, run_id, old, added, {})
     return True
 
 
-def shred_run(face: Face, run_id: str) -> Steps[bool]:
+def shred_run(face: Face, run_id: str) -> bool:
     """Erase a run's key, so that its states cannot be read by anyone any more.
 
     Gives False if that was done before. Headers, metadata and tags stay.
     """
-    run = yield Work(lambda: face.reader.run(check_run_id(run_id)))
-    if run is None:
-        raise no_run(run_id)
-    notes: list[Record] = yield Work(lambda: list(key_notes(face.storage, run_id)))
+    face.reader.known(check_run_id(run_id))
+    notes = list(key_notes(face.storage, run_id))
     if not notes:
-        if (yield Work(lambda: any(shredding(face.storage, run_id)))):
+        if any(shredding(face.storage, run_id)):
             return False
         raise UsageError(
             f"run {run_id!r} is not encrypted", hint="delete_run removes it", run_id=run_id
         )
-    yield from _replace(face, run_id, notes, (), SHREDDED)
-    yield Work(face.storage.compact)
+    _replace(face, run_id, notes, (), SHREDDED)
+    face.storage.compact()
     return True
 
 
@@ -95,29 +88,24 @@ def _replace(
     old: Sequence[Record],
     added: Iterable[Note],
     metadata: dict[str, Any],
-) -> Steps[None]:
+) -> None:
     """Append *added* and a note that *old* goes, in one batch; then erase it for good."""
     erased = [
         {"first": record.header.seq, "last": record.header.seq, "digest": record.header.digest}
         for record in reversed(old)
     ]
     prune = Note(kind="prune", content={"erased": erased}, metadata=metadata)
-    yield from _append(face, Request(run_id=run_id, notes=(*added, prune)))
-    seqs = [record.header.seq for record in old]
-
-    def erase() -> None:
-        face.storage.delete(run_id, erase=seqs)
-        face.journal.invalidate(run_id)
-        face.reader.sealer.forget_key(run_id)
-        face.reader.forget_states()
-
-    yield Work(erase)
+    _append(face, Request(run_id=run_id, notes=(*added, prune)))
+    face.storage.delete(run_id, erase=[record.header.seq for record in old])
+    face.journal.invalidate(run_id)
+    face.reader.sealer.forget_key(run_id)
+    face.reader.forget_states()
 
 
-def _append(face: Face, request: Request) -> Steps[None]:
+def _append(face: Face, request: Request) -> None:
     """Append notes, whatever else is written to the run meanwhile."""
     for tries_left in reversed(range(_TRIES)):
-        outcome: Outcome = yield Commit(request)
+        outcome = face.engine.commits.commit(face.journal, request)
         if outcome.error is None:
             return
         if not isinstance(outcome.error, ConflictError) or not tries_left:

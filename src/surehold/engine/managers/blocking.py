@@ -197,7 +197,7 @@ class CheckpointManager(Manager, Closing):
 
     def delete_run(self, run_id: str) -> int:
         """Remove a run with all its records; returns how many there were."""
-        return self.perform(operations.delete.delete_run(self.face, run_id))
+        return self.call(operations.delete.delete_run, self.face, run_id)
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute all digests of a run, the runs of a name, or all; a verdict for each."""
@@ -306,7 +306,7 @@ class CheckpointManager(Manager, Closing):
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
         processes that hold a run continue it.
         """
-        return self.perform(operations.rotation.rotate_keys(self.face, name_or_run_id))
+        return self.call(operations.rotation.rotate_keys, self.face, name_or_run_id)
 
     def encrypt_runs(
         self,
@@ -319,15 +319,15 @@ class CheckpointManager(Manager, Closing):
         Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
         be interrupted and called again with the same *scratch*.
         """
-        steps = transfer.encrypt_runs(self.face, name_or_run_id, Path(scratch), RunLease)
-        return self.perform(steps)
+        place = Path(scratch)
+        return self.call(transfer.encrypt_runs, self.face, name_or_run_id, place, RunLease)
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.
 
         Returns False if that was done before. A process that has the run open still knows the key.
         """
-        return self.perform(operations.rotation.shred_run(self.face, run_id))
+        return self.call(operations.rotation.shred_run, self.face, run_id)
 
     def close(self) -> None:
         """Close the storage, if it was opened by this manager."""

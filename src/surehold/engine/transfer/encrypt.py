@@ -7,12 +7,10 @@ file is removed. Interrupted anywhere, the run or the file is complete, and anot
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from surehold.core.records import Header, check_run_id, medium_name, open_record
-from surehold.engine.commit import Steps, Work
 from surehold.engine.crypto import Keys, Sealer, is_clear
 from surehold.engine.journal import Journal, Reader
 from surehold.engine.repair import verify_run
@@ -39,9 +37,7 @@ class Hold(Protocol):
     def __call__(self, journal: Journal, run_id: str, /) -> AbstractContextManager[_Held]: ...
 
 
-def encrypt_runs(
-    face: Face, name_or_run_id: str | None, scratch: Path, hold: Hold
-) -> Steps[list[str]]:
+def encrypt_runs(face: Face, name_or_run_id: str | None, scratch: Path, hold: Hold) -> list[str]:
     """Encrypt one run, the runs of a name, or all unencrypted ones; return the ids.
 
     A run that another process holds is refused with a `LeaseHeldError`.
@@ -52,9 +48,9 @@ def encrypt_runs(
             "there is no key to encrypt with",
             hint="open the manager with encryption_key=, or set SUREHOLD_ENCRYPTION_KEY",
         )
-    pending: list[str] = yield Work(lambda: _clear_runs(face, name_or_run_id, scratch))
+    pending = _clear_runs(face, name_or_run_id, scratch)
     for run_id in pending:
-        yield Work(partial(_encrypt, face, keys, run_id, scratch, hold))
+        _encrypt(face, keys, run_id, scratch, hold)
     return pending
 
 

@@ -101,7 +101,7 @@ class _Export(msgspec.Struct, frozen=True):
 
     def write(self, path: Path, overwrite: bool) -> Manifest:
         """Read the run up to its head, and write it."""
-        run = _existing(self.reader, self.run_id)
+        run = self.reader.known(check_run_id(self.run_id))
         source = Source(self.reader, run)
         encrypted = source.encrypted
         records: Iterable[Record] = _with_key(source)
@@ -171,13 +171,6 @@ def _with_key(source: Source) -> Iterator[Record]:
         yield record
 
 
-def _existing(reader: Reader, run_id: str) -> RunInfo:
-    run = reader.run(check_run_id(run_id))
-    if run is None:
-        raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
-    return run
-
-
 # From a file
 
 
@@ -244,7 +237,7 @@ def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 
 def copy_run(face: Face, run_id: str, to: Storage | str) -> int:
     """Append the missing records of a run to *to*, and return their number."""
-    run = _existing(face.reader, run_id)
+    run = face.reader.known(check_run_id(run_id))
     if isinstance(to, Storage):
         return _copy(face.reader, run, to)
     with open_storage(to) as storage:
@@ -319,7 +312,7 @@ def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:
     Each has its changes, and the newest its whole state too: so the text is as long as the state
     and what was written to it, however many checkpoints there are.
     """
-    _existing(reader, run_id)
+    reader.known(check_run_id(run_id))
     visible, last = _newest_line(reader, run_id, style)
     yield "["
     for record in reader.records(run_id, 1, max(visible, default=0) - 1):

@@ -32,7 +32,7 @@ class Upkeep:
         """Remove a thread with all its records, if there is such a thread."""
         run = yield Work(lambda: self._face.reader.run(thread_id))
         if run is not None:
-            yield from delete.delete_run(self._face, thread_id)
+            yield Work(lambda: delete.delete_run(self._face, thread_id))
         self._reading.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
