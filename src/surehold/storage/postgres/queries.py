@@ -42,11 +42,9 @@ class Queries:
             self.text(f"SELECT {{s}}.append_one_v1({_numbered(len(APPEND_ONE))})"),
             APPEND_ONE,
         )
-        self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({_numbered(28)})")
-        self.append_queued_and = self.text(
-            "SELECT stored, CASE WHEN stored THEN"
-            " {s}.change_queue_v1($8, $29, '', '', 0, '', NULL, $30) END"
-            f" FROM (SELECT {{s}}.append_queued_v1({_numbered(28)}) AS stored OFFSET 0) AS appended"
+        self.append_queued = self._queued("$1, $2, $3, $4, $5, $6, $7")
+        self.append_queued_and = self._queued(
+            "$1, $2, $3, $4, $5, $6, $7", "$29, '', '', 0, '', NULL, $30"
         )
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
@@ -110,6 +108,14 @@ class Queries:
         self.leave = self.text("DELETE FROM {s}.watchers WHERE id = %s OR until < now()")
         self.known = self.text(
             "SELECT run_id FROM {s}.runs WHERE ordinal IS NOT NULL ORDER BY ordinal"
+        )
+
+    def _queued(self, *changes: str) -> bytes:
+        """An append whose run, if it was stored, has its entry in a queue changed after it."""
+        calls = (f"CASE WHEN stored THEN {{s}}.change_queue_v1($8, {one}) END" for one in changes)
+        return self.text(
+            f"SELECT {', '.join(['stored', *calls])} FROM"
+            f" (SELECT {{s}}.append_v1({_numbered(21, first=8)}) AS stored OFFSET 0) AS appended"
         )
 
     def text(self, statement: str) -> bytes:
@@ -191,9 +197,9 @@ class Queries:
         return [kind_key(run_number(run_id), kind) for run_id in run_ids for kind in kinds]
 
 
-def _numbered(count: int) -> str:
+def _numbered(count: int, first: int = 1) -> str:
     """The places of arguments, for a `psycopg.RawCursor`."""
-    return ", ".join(f"${number}" for number in range(1, count + 1))
+    return ", ".join(f"${number}" for number in range(first, first + count))
 
 
 def _visible(mask: int) -> str:

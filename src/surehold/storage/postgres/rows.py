@@ -129,7 +129,7 @@ def head_at(row: tuple[Any, ...]) -> Head:
 
 
 def change_values(change: QueueChange) -> tuple[Any, ...]:
-    """The first arguments of `append_queued_v1`."""
+    """The arguments of `change_queue_v1`, before those of the append."""
     given = change.submitted
     if change.ended or given is None:
         kind, reason = later_change_values(change)

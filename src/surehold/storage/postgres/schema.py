@@ -366,27 +366,6 @@ BEGIN
     END IF;
 END $$;
 
-CREATE OR REPLACE FUNCTION {schema}.append_queued_v1(
-    p_change text, p_queue bytea, p_target bytea, p_priority integer, p_key bytea,
-    p_due double precision, p_reason bytea,
-    p_run_id bytea, p_base bigint, p_prev bytea, p_epoch bigint, p_name bytea, p_status bytea,
-    p_latest bigint, p_checkpoints bigint, p_stored bigint, p_started timestamptz,
-    p_saved timestamptz, p_seq bigint[], p_state smallint[], p_at bigint[], p_digest bytea[],
-    p_header bytea[], p_body bytea[], p_facet_of integer[], p_facet bytea[],
-    p_erased int8multirange, p_hide bigint[]
-) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT {schema}.append_v1(p_run_id, p_base, p_prev, p_epoch, p_name, p_status, p_latest,
-        p_checkpoints, p_stored, p_started, p_saved, p_seq, p_state, p_at, p_digest, p_header,
-        p_body, p_facet_of, p_facet, p_erased, p_hide)
-    THEN
-        RETURN false;
-    END IF;
-    PERFORM {schema}.change_queue_v1(
-        p_run_id, p_change, p_queue, p_target, p_priority, p_key, p_due, p_reason);
-    RETURN true;
-END $$;
-
 CREATE OR REPLACE FUNCTION {schema}.drop_v1(p_run_id bytea, p_hide bigint[], p_erase bigint[])
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
