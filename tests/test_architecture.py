@@ -47,7 +47,7 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 ROOMS = {
     "core": "plain driving context closing values cards records state policy",
-    "storage": "process addresses abilities verbs notifications retries base queueing io shared"
+    "storage": "process addresses abilities notifications retries base queueing io shared"
     " rows memory sqlite files postgres redis objects cloud cosmos replicated registry",
     "engine": "metrics hooks crypto journal retention repair commit transfer"
     " leases managers runs groups",

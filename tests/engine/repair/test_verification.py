@@ -74,7 +74,7 @@ def test_a_run_that_is_pruned_during_every_walk_is_not_accused(
 
     monkeypatch.setattr(verifier.reader, "records", interrupted)
     # The prunes that explain it are pruned themselves.
-    monkeypatch.setattr(verification, "_pruned", lambda *_: [])
+    monkeypatch.setattr(verification, "pruned_in", lambda *_: [])
     (verdict,) = verifier.verify("r")
     assert verdict, verdict.problems
     assert walks[0] == 12

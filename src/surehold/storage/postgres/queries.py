@@ -111,7 +111,7 @@ class Queries:
         )
 
     def _queued(self, *changes: str) -> bytes:
-        """An append whose run, if it was stored, has its entry in a queue changed after it."""
+        """An append that, if it was stored, changes the run's entry in a queue."""
         calls = (f"CASE WHEN stored THEN {{s}}.change_queue_v1($8, {one}) END" for one in changes)
         return self.text(
             f"SELECT {', '.join(['stored', *calls])} FROM"

@@ -63,7 +63,7 @@ def decide_append(
     )
 
 
-class Following(NamedTuple):
+class AppendPlace(NamedTuple):
     """The place that a batch takes in its run, for a medium that decides by itself."""
 
     seq: int
@@ -74,17 +74,17 @@ class Following(NamedTuple):
     """What the records add to the head; None for a batch without any."""
 
 
-def following(batch: Batch, records: Sequence[Record]) -> Following:
+def following(batch: Batch, records: Sequence[Record]) -> AppendPlace:
     """The seq and digest that *records* follow, and what they bring."""
     if not records:
-        return Following(0, "", [], None)
+        return AppendPlace(0, "", [], None)
     first = records[0].header
     seq, digest = first.seq - 1, first.prev
     added = after_append(first_head(first, 0), records)
     erased = next((one for one, last in batch.erased if last == seq), None)
     if erased is None:
-        return Following(seq, digest, batch.gaps(seq), added)
-    return Following(erased - 1, None, batch.gaps(erased - 1), added)
+        return AppendPlace(seq, digest, batch.gaps(seq), added)
+    return AppendPlace(erased - 1, None, batch.gaps(erased - 1), added)
 
 
 def cannot_erase(run_id: str, seq: int) -> UsageError:

@@ -58,7 +58,7 @@ def misplaced(run_id: str, seq: int) -> CorruptError:
 
 
 class Sparing:
-    """A block of a listing that ends where a run is damaged; if *strict*, that is raised."""
+    """Passes over a damaged run in a block of a listing; if *strict*, raises."""
 
     def __init__(self, run_id: str, *, strict: bool = False) -> None:
         self._run_id = run_id

@@ -63,7 +63,7 @@ class Salvage:
         return False
 
     def inspection(self, head: int) -> Inspection:
-        """What was found of a run whose newest known seq is *head*."""
+        """The inspection of the run, whose newest known seq is *head*."""
         return Inspection(
             run_id=self.run_id,
             records=tuple(self.records),
