@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from surehold.core.closing import Closing
@@ -17,23 +16,13 @@ from surehold.storage.registry import open_storage
 
 
 class LocalExecutor(Closing):
-    """Drives runs in threads of this process; a timed wait is driven again later.
+    """Drives runs in threads of this process; a timed wait is driven again later."""
 
-    *on_driven* is called with the outcome of each drive, from its thread.
-    """
-
-    def __init__(
-        self,
-        storage: Storage | str | None = None,
-        *,
-        concurrency: int = 8,
-        on_driven: Callable[[Driven], None] | None = None,
-    ) -> None:
+    def __init__(self, storage: Storage | str | None = None, *, concurrency: int = 8) -> None:
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}", hint="give 1 or more")
         self._owns_storage = not isinstance(storage, Storage)
         self._storage = open_storage(storage)
-        self._on_driven = on_driven
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="surehold-drive")
         self._scopes: dict[str, StopScope] = {}
@@ -98,8 +87,6 @@ class LocalExecutor(Closing):
             self._resubmit(run_id)
         elif driven.outcome == "waiting" and driven.due is not None:
             self._later(run_id, driven.due)
-        if self._on_driven is not None:
-            self._on_driven(driven)
         return driven
 
     def _later(self, run_id: str, due: float) -> None:

@@ -354,29 +354,21 @@ class Uncaptured:
 
 
 def default_detectors(
-    *,
-    stalled_after: int = 10,
-    progress_drop: float = 0.2,
-    error_limit: float = 0.5,
-    error_window: int = 10,
-    slower_factor: float = 2.0,
-    slower_window: int = 5,
-    repeated_times: int = 4,
-    exact_actions: bool = False,
-    shape_seen: int = 5,
-    backlog_least: int = 20,
-    growth_factor: float = 2.0,
+    *, stalled_after: int = 10, repeated_times: int = 4, exact_actions: bool = False
 ) -> tuple[Detector, ...]:
-    """Return every detector that needs no configuration, with these thresholds."""
+    """Return every detector that needs no configuration.
+
+    Its class makes a detector with other thresholds: ``ErrorRate(limit=0.3)``.
+    """
     return (
         StalledProgress(stalled_after),
-        ReversedProgress(progress_drop),
-        ErrorRate(error_limit, error_window),
-        SlowingDown(slower_factor, slower_window),
+        ReversedProgress(),
+        ErrorRate(),
+        SlowingDown(),
         Repetition(repeated_times, exact_actions),
-        OwnSchema(shape_seen),
-        Backlog(backlog_least),
-        MemoryGrowth(growth_factor),
+        OwnSchema(),
+        Backlog(),
+        MemoryGrowth(),
         Uncaptured(),
         Corruption(),
     )

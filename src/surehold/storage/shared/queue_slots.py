@@ -198,7 +198,7 @@ class QueueSlots(ABC):
         """Do *work* in one transaction."""
 
     def ask_queues(self, work: Callable[[QueueTable], T]) -> T:
-        """Do *work* that is a single step of its table, so needs no transaction."""
+        """Do *work*, a single step of its table: no transaction is needed."""
         return self.in_queues(work)
 
     @property
