@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from surehold.core.policy.redaction import KEYS
 from surehold.core.state.agent_state import AgentState
 from surehold.core.state.state import State
-from surehold.engine.hooks.builtin import LoggingHook, MetricsHook, RedactionHook, TracingHook
+from surehold.engine.hooks import LoggingHook, MetricsHook, RedactionHook, TracingHook
 from surehold.engine.hooks.events import HookEvent, HookPriority, HookResult, pre_outcome
 from surehold.engine.hooks.manager import HookManager
 from surehold.engine.metrics import Metrics
@@ -174,7 +174,7 @@ def test_tracing_without_its_extra_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_hooks_are_imported_without_opentelemetry() -> None:
-    code = "import surehold.engine.hooks.builtin, sys; print('opentelemetry' in sys.modules)"
+    code = "import surehold.engine.hooks, sys; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -108,7 +108,11 @@ class ToolCalls:
             return outcome
 
         policy = CallPolicy(
-            name=self.effect_name(tool), in_doubt=tool.in_doubt, attempts=tool.policy, settle=_last
+            name=self.effect_name(tool),
+            in_doubt=tool.in_doubt,
+            attempts=tool.policy,
+            settle=_last,
+            kind="tool",
         )
         try:
             return await effect_by(policy, call, arguments)

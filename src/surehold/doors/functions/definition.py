@@ -237,6 +237,7 @@ def step(
             attempts=attempts,
             write=typed.write,
             read=typed.read,
+            kind="step",
         )
         kind: Any = AsyncStep if inspect.iscoroutinefunction(function) else Step
         if transaction is not None:

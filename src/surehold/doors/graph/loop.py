@@ -173,7 +173,7 @@ class Loop(msgspec.Struct, eq=False):
                         await self._rest(wait, state.run_id, current)
                     if self._held is not None:
                         self._held.check_lease()
-                    with AwaitsAll():
+                    with AwaitsAll(), self._span(current, step + 1):
                         if current in plan.policies:
                             self._since = self._since or time.time()
                             result = await self._limited(plan.policies[current], current, state)
@@ -213,6 +213,11 @@ class Loop(msgspec.Struct, eq=False):
                 raise await self._undecided(state, what, error, current) from error
             if due:
                 await self._save(state, "routine", "running", current)
+
+    def _span(self, node: str, step: int) -> contextlib.AbstractContextManager[None]:
+        """A span around a node, if the run is traced."""
+        spans = None if self._held is None else self._held.spans
+        return contextlib.nullcontext() if spans is None else spans.step(node, step)
 
     # Attempts
 

@@ -185,7 +185,7 @@ class Run:
         policy = getattr(fn, "call_policy", None)
         if not isinstance(policy, CallPolicy):
             name = getattr(fn, "__name__", "") or type(fn).__name__
-            policy = CallPolicy(name=name, in_doubt="retry")
+            policy = CallPolicy(name=name, in_doubt="retry", kind="step")
         called = Called(getattr(fn, "function", fn), args, kwargs)
         return cast(T, self._perform(policy, None, called))
 

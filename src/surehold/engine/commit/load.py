@@ -17,7 +17,7 @@ from surehold.core.values import decode
 from surehold.engine.commit.face import Face
 from surehold.engine.commit.save import ask_hooks, fire, header_data, save_draft, tell_repairs
 from surehold.engine.commit.steps import Steps, Work
-from surehold.engine.hooks import HookEvent
+from surehold.engine.hooks import TRACEPARENT, HookEvent
 from surehold.engine.journal import (
     CheckpointDraft,
     Loaded,
@@ -280,6 +280,8 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     draft = draft_of(loaded.state(), new_run_id=run_id)
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
     progress = {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
+    if TRACEPARENT in header.metadata:
+        origin[TRACEPARENT] = header.metadata[TRACEPARENT]
     extra = dict(loaded.extra)
     if loaded.door.has_nodes:  # where it says how far the other run's journal counts
         extra["now"] = {k: v for k, v in extra["now"].items() if k not in _OF_THE_JOURNAL}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from surehold.engine.hooks.builtin import LoggingHook as LoggingHook
 from surehold.engine.hooks.builtin import MetricsHook as MetricsHook
 from surehold.engine.hooks.builtin import RedactionHook as RedactionHook
-from surehold.engine.hooks.builtin import TracingHook as TracingHook
 from surehold.engine.hooks.builtin import hide_secrets as hide_secrets
 from surehold.engine.hooks.builtin import redacted as redacted
 from surehold.engine.hooks.builtin import redacting_hooks as redacting_hooks
@@ -18,3 +17,7 @@ from surehold.engine.hooks.events import HookPriority as HookPriority
 from surehold.engine.hooks.events import HookResult as HookResult
 from surehold.engine.hooks.events import pre_outcome as pre_outcome
 from surehold.engine.hooks.manager import HookManager as HookManager
+from surehold.engine.hooks.tracing import TRACEPARENT as TRACEPARENT
+from surehold.engine.hooks.tracing import CallSpan as CallSpan
+from surehold.engine.hooks.tracing import RunSpans as RunSpans
+from surehold.engine.hooks.tracing import TracingHook as TracingHook

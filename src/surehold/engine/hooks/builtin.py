@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from surehold.core.policy import KEYS, PATTERNS, Redactor, make_rules
 from surehold.core.records import digest_of
@@ -24,18 +24,15 @@ from surehold.core.state import AgentState, State
 from surehold.engine.hooks.events import HookContext, HookEvent, HookPriority, HookResult
 from surehold.engine.hooks.manager import HookManager
 from surehold.engine.metrics import Metrics, resume_cause
-from surehold.lazy import extra
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
-_WORDS = {
+WORDS = {
     HookEvent.POST_CHECKPOINT_SAVE: "save",
     HookEvent.POST_CHECKPOINT_LOAD: "load",
     HookEvent.POST_RESUME: "resume",
     HookEvent.POST_FORK: "fork",
     HookEvent.POST_PRUNE: "prune",
 }
+"""What happened, by the event that tells of it."""
 
 _IDENTITY = frozenset(
     ["agent_id", "run_id", "workflow_run_id", "checkpoint_id", "parent_checkpoint_id", "status"]
@@ -49,7 +46,7 @@ class LoggingHook:
     _SHOWN = ("run_id", "agent_id", "checkpoint_id", "step_number", "status", "kind", "duration_ms")
 
     def __init__(
-        self, level: int = logging.INFO, events: Iterable[HookEvent] = tuple(_WORDS)
+        self, level: int = logging.INFO, events: Iterable[HookEvent] = tuple(WORDS)
     ) -> None:
         self.events = tuple(events)
         self._level = level
@@ -72,7 +69,7 @@ def _shown(value: object) -> str:
 class MetricsHook:
     """Counts events in a `Metrics`; not for one that the engine itself feeds."""
 
-    events = tuple(_WORDS)
+    events = tuple(WORDS)
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -95,51 +92,6 @@ class MetricsHook:
             case HookEvent.POST_PRUNE:
                 self._metrics.pruned(data.get("removed", 0))
                 self._metrics.freed(data.get("freed", 0))
-
-
-class TracingHook:
-    """Makes an OpenTelemetry span of each save, load, resume, fork and prune.
-
-    A span is a child of the one that is current where the event was fired, and lasts as long as
-    what happened (`duration_ms`). It carries ids, steps and sizes, and never a value of the state.
-    """
-
-    events = tuple(_WORDS)
-
-    _ATTRIBUTES: Mapping[str, str] = {
-        "agent_id": "surehold.name",
-        "run_id": "surehold.run.id",
-        "checkpoint_id": "surehold.checkpoint.id",
-        "step_number": "surehold.step",
-        "status": "surehold.status",
-        "kind": "surehold.kind",
-        "size": "surehold.bytes.logical",
-        "stored": "surehold.bytes.stored",
-        "removed": "surehold.prune.removed",
-        "freed": "surehold.prune.freed",
-    }
-
-    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        with extra("otel", "TracingHook needs OpenTelemetry"):
-            from opentelemetry import trace
-        self._tracer = trace.get_tracer("surehold", tracer_provider=tracer_provider)
-
-    def handle(self, context: HookContext) -> None:
-        """Make one span, already ended."""
-        data = context.data
-        end = int(context.timestamp * 1e9)
-        word = _WORDS[context.event_type]
-        attributes = {
-            name: data[key] for key, name in self._ATTRIBUTES.items() if data.get(key) is not None
-        }
-        if word == "resume":
-            attributes["surehold.resume.reason"] = resume_cause(data.get("status", ""))
-        span = self._tracer.start_span(
-            f"surehold.{word}",
-            attributes=attributes,
-            start_time=end - int(data.get("duration_ms", 0) * 1e6),
-        )
-        span.end(end)
 
 
 class RedactionHook:

@@ -104,6 +104,8 @@ class AwaitedRun:
         """See `OpenRun.save`."""
         run = self._run
         run.check()
+        if run.spans is not None:
+            draft = run.traced(draft)
         run.scopes |= {draft.place.scope} - {""}
         await self._settle()
         if (again := run.waits_already(draft, notes)) is not None:

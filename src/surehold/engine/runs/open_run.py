@@ -14,9 +14,10 @@ import msgspec
 
 from surehold.core.policy import CANCEL, CANCELLED, QUEUED
 from surehold.core.records import Door, Header, Message, Timer
-from surehold.core.state import Lineage, Place, State
+from surehold.core.state import Lineage, Place, State, read_metadata
 from surehold.core.values import Nature
 from surehold.engine.commit import Steps, append_notes, erase, load, perform, save_draft
+from surehold.engine.hooks import HookManager, RunSpans, TracingHook
 from surehold.engine.journal import (
     CheckpointDraft,
     Loaded,
@@ -109,6 +110,10 @@ class OpenRun:
             self.manager = manager_for(where)
         self._owns_manager = awaited is None and self.manager is not where
         self.hook_manager = self.manager.hook_manager
+        self.spans = _spans_of(run_id, self.hook_manager)
+        """The spans of the run; None if it is not traced."""
+        if self.spans is not None and not leased:
+            self.spans.continued({})
         self.awaited = AwaitedRun(self, awaited, alone=alone)
         self.ledger = Ledger(self.awaited.record, self.record)
         self.lineage = Lineage()
@@ -195,6 +200,8 @@ class OpenRun:
         if self.forked:
             return
         self._open = False
+        if self.spans is not None:
+            self.spans.ended(self.epoch)
         self._lease.release()
         self.awaited.finish()
         if self._owns_manager:
@@ -246,6 +253,8 @@ class OpenRun:
 
     def _read_taken(self, run: RunInfo, newest: Header) -> None:
         """Read the checkpoint to continue from, the base of the next save."""
+        if self.spans is not None:
+            self.spans.continued(newest.metadata)
         with suppress(CorruptError):  # an earlier one may be restored
             tail = self.manager.reader.read_tail(run, newest, notes=False)
             if tail is not None:
@@ -316,6 +325,8 @@ class OpenRun:
         state, tail = resumed
         if self.door is not None:
             check_door(tail.loaded, self.door)
+        if self.spans is not None:
+            self.spans.continued(tail.loaded.header.metadata)
         if not isinstance(state, State):
             raise UsageError(
                 f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
@@ -355,6 +366,8 @@ class OpenRun:
         loaded = reader.load(header)
         if self.door is not None and not header.scope:
             check_door(loaded, self.door)
+        if self.spans is not None:
+            self.spans.continued(header.metadata)
         state = loaded.graph_state()
         self._journal.resume_from(loaded, state)
         if notes:
@@ -466,6 +479,8 @@ class OpenRun:
 
         *notes_for* adds notes about the checkpoint; hooks are shown *state*, if it is given.
         """
+        if self.spans is not None:
+            draft = self.traced(draft)
         if self.lost is not None or not self._open or self._between_saves is not None:
             self.check()
         self.scopes |= {draft.place.scope} - {""}
@@ -486,6 +501,16 @@ class OpenRun:
             return ""
         self.newest = saved
         return saved.id
+
+    def traced(self, draft: CheckpointDraft) -> CheckpointDraft:
+        """*draft* with the name of the run's trace, which begins with the first of them."""
+        place, spans = draft.place, self.spans
+        assert spans is not None
+        spans.begun(place.name, "" if self.door is None else self.door.kind)
+        spans.status = place.status
+        metadata = read_metadata(spans.stamp(place.metadata))
+        place = msgspec.structs.replace(place, metadata=metadata)
+        return msgspec.structs.replace(draft, place=place)
 
     def waits_already(self, draft: CheckpointDraft, notes: Sequence[Note]) -> Header | None:
         """The newest checkpoint, if it says already that the run waits as *draft* does.
@@ -565,6 +590,11 @@ class OpenRun:
         ]
         storage.delete(self.run_id, hide=seqs)
         self.manager.retention.forget_all()
+
+
+def _spans_of(run_id: str, hooks: HookManager | None) -> RunSpans | None:
+    found = [one for one in (hooks.hooks if hooks is not None else ()) if type(one) is TracingHook]
+    return found[0].spans_of(run_id) if found else None
 
 
 _CLEANUP = 60.0

@@ -97,7 +97,7 @@ class AgentExecution:
             with during(HERE, here):
                 return await call(arguments)
 
-        return await record(name, key, made, options, arguments, write=str)
+        return await record(name, key, made, options, arguments, write=str, kind="tool")
 
 
 async def record(
@@ -108,6 +108,7 @@ async def record(
     *arguments: Any,
     usage: Callable[[Any], Any] | None = None,
     write: Callable[[Any], Any] | None = None,
+    kind: Literal["effect", "tool"] = "effect",
 ) -> Any:
     """Make one call, or return what the run has recorded of it."""
     found = open_context()
@@ -121,6 +122,7 @@ async def record(
         attempts=read_policy(options),
         usage=usage,
         write=write,
+        kind=kind,
     )
 
     async def made(*arguments: Any, idempotency_key: str) -> Any:

@@ -160,6 +160,7 @@ class RecordedOperations(JournalCallableOperationBackend[CallOptions]):
             usage=_spent if isinstance(operation_id, ModelRequestId) else None,
             attempts=read_policy(config),
             read=_as_payload if isinstance(operation_id, ToolsetCallToolId) else None,
+            kind="tool" if isinstance(operation_id, ToolsetCallToolId) else "effect",
         )
         # The arguments of a tool identify its call; a model's messages hold the time of the replay.
         arguments = getattr(params, "tool_args", None)

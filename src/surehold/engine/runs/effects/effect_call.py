@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import FunctionType
@@ -236,6 +236,8 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Makes an outcome that cannot be stored one that can."""
     read: Callable[[Any], Any] | None = None
     """Makes the recorded outcome what the function returned."""
+    kind: Literal["effect", "step", "model", "tool"] = "effect"
+    """What is called, for the trace; a call with *usage* is of a model."""
 
 
 REPLAY_ONLY: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar(
@@ -262,6 +264,8 @@ class EffectCall:
         self.cancelled: asyncio.CancelledError | None = None
         """The cancellation that waits until the outcome is written."""
         self._inner: CallContext | None = None
+        self._entry: Effect | None = None
+        """The entry of the call with its outcome, once it has ended here."""
         self.is_unit = True
         """False for a call whose own calls are the units that a stop lets finish."""
 
@@ -316,6 +320,22 @@ class EffectCall:
                 self.cancelled = None
                 raise
             return task.result()
+
+    @contextlib.contextmanager
+    def span(self, called: Called) -> Iterator[None]:
+        """A span around a call that is made, which is told what came of it."""
+        spans = self.run.spans
+        assert spans is not None and self._located is not None
+        if spans.parent is None:
+            spans.begun("", "" if self.run.door is None else self.run.door.kind)
+        kind = "model" if self.policy.usage is not None else self.policy.kind
+        inputs = called.inputs(self.run.hook_manager) if spans.shows_content else ""
+        with spans.call(kind, self.policy.name, self._located[0], inputs) as span:
+            yield
+            ended = self._entry
+            if ended is not None:
+                facts = ended.model, ended.tokens, ended.output, ended.dollars
+                span.ended(*facts, bytes(ended.value))
 
     def rest(self, seconds: float) -> Iterable[float]:
         """The slices of a pause between two attempts."""
@@ -544,6 +564,7 @@ class EffectCall:
             ended.output = int(spent.get("output", 0))
         if self.context.failed:
             self.context.ended(ended, self._key, failed=False)
+        self._entry = ended
         return ended
 
     def _encoded(self, entry: Effect, value: Any) -> bytes:
@@ -620,7 +641,11 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
     actions = call.actions(key, digest, called)
     try:
         with call.unit():
-            value = await call.finished(drive_async(actions, do))
+            if call.run.spans is None:
+                value = await call.finished(drive_async(actions, do))
+            else:
+                with call.span(called):
+                    value = await call.finished(drive_async(actions, do))
     except Exception as error:
         for id in calls_behind(error):
             call.run.leaving.failed(id)  # in this task, whichever made the call
@@ -668,7 +693,11 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
     actions = call.actions(key, digest, called)
     try:
         with call.unit():
-            value = drive(actions, do)
+            if call.run.spans is None:
+                value = drive(actions, do)
+            else:
+                with call.span(called):
+                    value = drive(actions, do)
     except Exception:
         call.context.check_leaving()
         raise
