@@ -148,8 +148,19 @@ def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
             made = sorted(made, key=lambda one: one.node, reverse=True)[:31]
         elif kind == "run":
             made = made[:_LISTED]
-        rows += [_row(kind, one) for one in made]
+        rows += [
+            CostRow(
+                by=kind,
+                key=one.node,
+                calls=one.calls,
+                tokens=one.tokens,
+                output_tokens=one.output,
+                dollars=one.dollars,
+            )
+            for one in made
+        ]
     today = f"{datetime.now(UTC):%Y-%m-%d}"
+    is_cut = len(every) > limit or len(read) == 2 * limit
     whole = Counter[str]()
     for one in found:
         whole.update(tokens=one.tokens, output=one.output)
@@ -160,22 +171,7 @@ def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
         dollars=sum(one.dollars for one in found),
         today=sum(row.dollars for row in rows if row.by == "day" and row.key == today),
         rows=rows,
-        since=_oldest(found) if len(every) > limit or len(read) == 2 * limit else None,
-    )
-
-
-def _oldest(found: list[Payment]) -> datetime | None:
-    return found[-1].at if found else None
-
-
-def _row(kind: str, one: Spending) -> CostRow:
-    return CostRow(
-        by=kind,
-        key=one.node,
-        calls=one.calls,
-        tokens=one.tokens,
-        output_tokens=one.output,
-        dollars=one.dollars,
+        since=found[-1].at if found and is_cut else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from surehold.engine.runs import Waiting, answer, check_fits, pending, retract
 from surehold.errors import NotFoundError, UsageError
 from surehold.views.words import read_value
-from surehold.web.actions.plan import Action, ActionPlan, page_of
+from surehold.web.actions.plan import Action, ActionPlan, page_of, shell
 from surehold.web.forms import PREFIX, Given, read_changes
 
 _BUTTONS = {
@@ -31,7 +30,6 @@ class AnswerAction(Action):
         one, how = self.wanted(given), given.get("how", "")
         outcome = _outcome(one, given)
         said = f"surehold.answer({one.run_id!r}, {one.id!r}, "
-        command = ["surehold", "answer", one.run_id]
         if "value" in outcome:
             text = msgspec.json.encode(outcome["value"]).decode()
             python, words = f"{said}{outcome['value']!r})", [text, "--id", one.id]
@@ -47,7 +45,7 @@ class AnswerAction(Action):
         return ActionPlan(
             title=f"{_BUTTONS[how]}: {one.id} of {one.run_id}",
             what=[what, "Nothing is executed now: a resume continues with it."],
-            command=shlex.join([*command, *words]),
+            command=shell("answer", one.run_id, *words),
             python=python,
             button=_BUTTONS[how],
             hidden={
@@ -84,7 +82,7 @@ class RetractAction(Action):
         return ActionPlan(
             title=f"Take back the answer to {id} of {run_id}",
             what=["The run waits for an answer again. Both answers stay in its journal."],
-            command=shlex.join(["surehold", "answer", run_id, "--id", id, "--undo"]),
+            command=shell("answer", run_id, "--id", id, "--undo"),
             python=f"surehold.engine.runs.retract({run_id!r}, {id!r})",
             button="Undo the answer",
             hidden={"id": run_id, "waiting": id},

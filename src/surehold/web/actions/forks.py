@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ from surehold.doors.resume import fork_with
 from surehold.engine.repair import state_text
 from surehold.engine.runs import note_action
 from surehold.errors import UsageError
-from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of
+from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of, shell
 from surehold.web.forms import Field, Given, fields_of, read_changes, read_json
 
 
@@ -32,7 +31,7 @@ class ForkAction(Action):
                 " has the recorded calls, unless its arguments change.",
                 f"Run {header.run_id} stays as it is.",
             ],
-            command=shlex.join(["surehold", "fork", header.id, "--set", "KEY=VALUE"]),
+            command=shell("fork", header.id, "--set", "KEY=VALUE"),
             python=f"manager.fork_from_checkpoint({header.id!r})",
             button="Fork",
             hidden={"checkpoint": header.id},

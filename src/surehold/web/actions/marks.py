@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from surehold.core.records import Header
 from surehold.core.state import read_tags
 from surehold.engine.commit import mark_note
 from surehold.errors import UsageError
-from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of
+from surehold.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of, shell
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
 
@@ -23,7 +22,7 @@ class TagAction(Action):
         return ActionPlan(
             title=f"Tag step {header.step} of {header.run_id}",
             what=[f"Tags are added to checkpoint {header.id}, or removed from it."],
-            command=shlex.join(["surehold", "tag", header.id, "NAME"]),
+            command=shell("tag", header.id, "NAME"),
             python=f"manager.tag({header.id!r}, 'NAME')",
             button="Tag",
             hidden={"checkpoint": header.id},
@@ -55,7 +54,7 @@ class PinAction(Action):
         return ActionPlan(
             title=f"{word} step {header.step} of {header.run_id}",
             what=[f"{does} checkpoint {header.id}{' again' if pinned else ''}."],
-            command=shlex.join(["surehold", "pin", header.id, *(["--remove"] if pinned else [])]),
+            command=shell("pin", header.id, *(["--remove"] if pinned else [])),
             python=f"manager.{word.lower()}({header.id!r})",
             button=word,
             hidden={"checkpoint": header.id, "on": "" if pinned else "1"},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-
 from surehold.engine.runs import send
 from surehold.errors import UsageError
 from surehold.views.words import read_value
-from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in, shell
 from surehold.web.forms import Field, Given
 
 
@@ -22,7 +20,7 @@ class SendAction(Action):
                 "The message is kept until the run receives one of its topic.",
                 "A worker continues a queued run that waits; nothing is executed here.",
             ],
-            command=shlex.join(["surehold", "send", run.run_id, "TOPIC", "VALUE"]),
+            command=shell("send", run.run_id, "TOPIC", "VALUE"),
             python=f"surehold.send({run.run_id!r}, 'TOPIC', VALUE)",
             button="Send",
             hidden={"id": run.run_id},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import ABC, abstractmethod
 from urllib.parse import urlencode
 
@@ -58,6 +59,11 @@ class Action(ABC):
     @abstractmethod
     def do(self, given: Given, who: str) -> str:
         """Do it in the name of *who*, and return the address that shows the outcome."""
+
+
+def shell(*words: str) -> str:
+    """The command with these words, as a shell takes it."""
+    return shlex.join(["surehold", *words])
 
 
 def page_of(run_id: str, at: int | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from surehold.errors import NotFoundError, UsageError
 from surehold.executors import cancel, queues, requeue, set_queue
 from surehold.storage.base import RunInfo
 from surehold.storage.queueing import queues_in
-from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in, shell
 from surehold.web.forms import Field, Given
 from surehold.web.site import Site
 
@@ -31,7 +30,7 @@ class PauseAction(Action):
                 f"{does}; {info.ready:,} are ready.",
                 f"The {info.running:,} runs that execute are left alone.",
             ],
-            command=shlex.join(["surehold", "queue", word.lower(), info.name]),
+            command=shell("queue", word.lower(), info.name),
             python=f"set_queue({info.name!r}, QueueSettings(paused={not info.settings.paused}))",
             button=word,
             hidden={"queue": info.name, "paused": "" if info.settings.paused else "1"},
@@ -74,7 +73,7 @@ class LimitAction(Action):
                 "The limits hold for all workers together, from the next start on.",
                 f"The {info.running:,} runs that execute are left alone.",
             ],
-            command=shlex.join(["surehold", "queue", "limit", info.name, "--concurrency", "N"]),
+            command=shell("queue", "limit", info.name, "--concurrency", "N"),
             python=f"set_queue({info.name!r}, QueueSettings(concurrency=N))",
             button="Set the limits",
             hidden={"queue": info.name},
@@ -124,7 +123,7 @@ def _plan_for(run: RunInfo, verb: str, what: list[str], button: str, problem: st
     return ActionPlan(
         title=f"{verb.capitalize()} {run.run_id}",
         what=what,
-        command=shlex.join(["surehold", "queue", verb, run.run_id]),
+        command=shell("queue", verb, run.run_id),
         python=f"{verb}({run.run_id!r})",
         button=button,
         hidden={"id": run.run_id},

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 
 from surehold.engine.repair import RepairReport, verify_run
 from surehold.engine.runs import note_action
 from surehold.errors import ConflictError, SureholdError
-from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in, shell
 from surehold.web.forms import Given
 
 
@@ -23,7 +22,7 @@ class VerifyAction(Action):
         return ActionPlan(
             title=f"Verification of {run.run_id}",
             what=[sound] if verdict else ["It is damaged:", *verdict.problems],
-            command=shlex.join(["surehold", "verify", "--read-data", run.run_id]),
+            command=shell("verify", "--read-data", run.run_id),
             python=f"manager.verify({run.run_id!r})",
             back=page_of(run.run_id),
             next=repair,
@@ -47,7 +46,7 @@ class RepairAction(Action):
                 "Nothing is guessed: what cannot be read is not made up.",
                 *lines,
             ],
-            command=shlex.join(["surehold", "repair", *([run_id] if run_id else []), "--yes"]),
+            command=shell("repair", *([run_id] if run_id else []), "--yes"),
             python=f"manager.repair({run_id!r})" if run_id else "manager.repair()",
             button="Repair",
             hidden={"id": run_id or "", "seen": _seen(report)},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -25,6 +24,7 @@ from surehold.web.actions.plan import (
     checkpoint_in,
     page_of,
     run_in,
+    shell,
 )
 from surehold.web.drawing import GraphDrawing, graph_of_resume
 from surehold.web.forms import Given
@@ -112,7 +112,7 @@ class ResumeAction(Action):
         return ActionPlan(
             title=f"Resume {run.run_id}",
             what=[*said, *imports],
-            command=shlex.join(["surehold", "resume", run.run_id, "--yes"]),
+            command=shell("resume", run.run_id, "--yes"),
             python=f"{name}.resume_sync({run.run_id!r})",
             button="Resume",
             hidden={"id": run.run_id},
@@ -232,7 +232,7 @@ class RewindAction(Action):
                 "The records after that step stay in the journal, on an abandoned branch.",
                 *([f"A new process on this machine imports {entry}."] if entry else []),
             ],
-            command=shlex.join(["surehold", "resume", target, "--yes"]),
+            command=shell("resume", target, "--yes"),
             python=f"{name}.resume_sync({run.run_id!r}, checkpoint_id={header.id!r})",
             button="Rewind and resume",
             hidden={"checkpoint": header.id},

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 from surehold.core.policy import Rules
 from surehold.engine.retention import bulk
 from surehold.engine.runs import note_action
 from surehold.storage.base import RunInfo, RunQuery
 from surehold.views.forgetting import plan_forget
-from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in
+from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in, shell
 from surehold.web.forms import Field, Given
 
 _SHOWN = 200
@@ -35,7 +33,7 @@ class ForgetAction(Action):
                 f"surehold prune then frees {document.freed_bytes:,} bytes.",
                 "The newest checkpoint of a run and pinned ones are never dropped.",
             ],
-            command=shlex.join(["surehold", "forget", *words]),
+            command=shell("forget", *words),
             python="CheckpointManager(storage, retention=Rules.from_mapping("
             f"{document.rules!r})).cleanup_old_checkpoints({name!r})",
             button=f"Drop {document.forgotten:,}",
