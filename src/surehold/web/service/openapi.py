@@ -143,7 +143,7 @@ def _operation(endpoint: Endpoint, schemas: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _body(name: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a request; without required fields the request may leave the body out."""
+    """The body of a request; optional unless one of its fields is required."""
     schema = {"$ref": _REF.format(name=name)}
     return {**_content(schema), "required": bool(schemas[name].get("required"))}
 
