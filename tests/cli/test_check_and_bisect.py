@@ -119,3 +119,5 @@ def test_bisect_finds_the_first_bad_step_with_few_loads(counted: Path) -> None:
     none = shell(counted, "bisect", "long", "--bad", "total < 0")
     assert none.returncode == 4 and "is bad" in none.stderr
     assert shell(counted, "bisect", "long", "--bad", "total <").returncode == 2
+    wrong = shell(counted, "bisect", "long", "--bad", "totl >= 137")
+    assert wrong.returncode == 2 and "'totl' is not defined" in wrong.stderr

@@ -63,6 +63,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return
     except (NotFoundError, ShapeError) as error:
         told = f"{error.message} ({error.hint})" if error.hint else error.message
+        if isinstance(error, ShapeError) and item.config.getoption("--surehold-record") == "none":
+            told += "\n  is the change meant? --surehold-record=new records what is missing"
     pytest.fail(told, pytrace=False)  # a traceback of the plugin helps nobody
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -84,7 +85,19 @@ def how_to_resume(manager: CheckpointManager, run: RunInfo, graphs: Mapping[str,
         entry = None
     if entry:
         return f"surehold resume {run.run_id}"
+    if run.door == "program":
+        return _start_of(manager, run)
     return _LANGGRAPH if entry == "" else "start its program again"
+
+
+def _start_of(manager: CheckpointManager, run: RunInfo) -> str:
+    """The command that starts a recorded program again."""
+    newest = manager.reader.newest(run)
+    text = manager.reader.values(newest, ["command"]).get("command") if newest is not None else None
+    command = msgspec.json.decode(text) if text else None
+    if not command:
+        return "start its program again"  # a block of `surehold.record`
+    return shlex.join(["surehold", "exec", "--run", run.run_id, "--", *command])
 
 
 def rewind_text(storage: Storage, plan: ResumePlan, earlier: Header, *, now: bool) -> str:

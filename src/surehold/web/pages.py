@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from surehold.doors.resume import explain
 from surehold.engine.repair import RunVerdict, verify_headers
-from surehold.engine.runs import SHOWN_STATUSES, UNDER_WAY, view_note
+from surehold.engine.runs import SHOWN_STATUSES, UNDER_WAY, NoteView, view_note
 from surehold.errors import CorruptError, NotFoundError, SureholdError, UsageError
 from surehold.views.comparison import compare
 from surehold.views.forks import read_tree
@@ -24,9 +24,11 @@ from surehold.views.run import (
     as_markdown,
     facts_of_nodes,
     places_of,
+    places_of_calls,
     read_overview,
     read_run,
     spending,
+    turns_of_calls,
     with_old,
 )
 from surehold.views.runs import Filter, errors_of, read_runs
@@ -100,11 +102,19 @@ class Pages:
             nested=nested,
         )
         header = view.chosen.header
-        text, problem = _tried(lambda: state_at(site.manager, header))
+        text, problem = _tried(lambda: state_at(site.manager, view.place))
         state: Any = msgspec.json.decode(text) if text else None
-        turns = read_turns(state)
+        said = [] if read_turns(state) else turns_of_calls(view.calls)
+        turns = read_turns(state) or [turn for turn, _ in said]
+        is_call = header.frame == "note"
         tab = asked(request, "tab") or (
-            "overview" if view.follows else "conversation" if turns else "state"
+            "overview"
+            if view.follows
+            else "effects"
+            if is_call
+            else "conversation"
+            if turns
+            else "state"
         )
         if tab not in TABS:
             raise NotFoundError(f"there is no tab {tab!r}")
@@ -120,6 +130,7 @@ class Pages:
             after=after,
             view=view,
             head=header,
+            place=view.place,
             nested=nested,
             tab=tab,
             tabs=TABS,
@@ -142,11 +153,17 @@ class Pages:
             if not any(one.kind == "question" for one in view.after[-1:])
             else [],
             markdown=as_markdown(view, turns, costs),
-            **self._of_tab(view, tab, request, text or b"", turns),
+            **self._of_tab(view, tab, request, text or b"", turns, said),
         )
 
     def _of_tab(
-        self, view: RunView, tab: str, request: Request, text: bytes, turns: list[Any]
+        self,
+        view: RunView,
+        tab: str,
+        request: Request,
+        text: bytes,
+        turns: list[Any],
+        said: list[tuple[ChatTurn, NoteView]],
     ) -> dict[str, Any]:
         """The values that only one tab shows."""
         shown: dict[str, Any] = {
@@ -166,8 +183,7 @@ class Pages:
             shown |= {"state": whole[:_MOST_STATE], "hidden": max(0, len(whole) - _MOST_STATE)}
         if tab == "state" and asked(request, "shape") == "blame" and text:
             values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-            header = view.chosen.header
-            writers = last_writers(self._site.manager, view.run, header, [*values])
+            writers = last_writers(self._site.manager, view.run, view.place, [*values])
             prices = {one.seq: one.dollars for one in self._site.pasts.of(view.run).moments}
             shown["blame"] = [
                 (key, by, prices.get(by.seq) if by else None, value_text(values[key], 120))
@@ -179,7 +195,7 @@ class Pages:
             facts = facts_of_nodes(self._site.pasts.of(view.run), view.chosen.header.seq)
             shown["graph"] = graph_of(self._site.manager, view, facts)
         if tab == "conversation":
-            shown["places"] = places_of(view, turns)
+            shown["places"] = places_of_calls(said) if said else places_of(view, turns)
         if tab == "cost":
             past = self._site.pasts.of(view.run)
             shown["models"] = spending(past, view.chosen.header.seq, "model")

@@ -24,7 +24,17 @@ from surehold.engine.journal import Change
 from surehold.engine.runs import NoteView
 from surehold.storage.base import Owner
 from surehold.views.documents import ChangeRow
-from surehold.views.run import ShownChange, by_list, marked, shown_change, step_words
+from surehold.views.run import (
+    ShownChange,
+    answer_of,
+    asked_in,
+    by_list,
+    call_words,
+    marked,
+    shown_change,
+    step_words,
+)
+from surehold.views.values import read_turn
 from surehold.views.words import ago, counted, cut, money, size, span, value_text
 from surehold.web.forms import fields_of
 from surehold.web.markdown import told
@@ -42,6 +52,8 @@ _SYMBOLS = {
     "dead": "✕",
     "stale": "!",
 }
+_MOST_ASKED = 6
+"""Messages of a recorded request that are shown with its answer."""
 _MOST_SHOWN = 200_000
 """Characters of one value that a page shows."""
 
@@ -135,6 +147,10 @@ def make_environment() -> Environment:
         brief=value_text,
         step_words=partial(step_words, width=60),
         by_list=by_list,
+        call_words=call_words,
+        is_call=lambda value: answer_of(value) is not None,
+        answer_of=answer_of,
+        asked=lambda value: [*filter(None, map(read_turn, asked_in(value)[-_MOST_ASKED:]))],
         shown_changes=lambda changes: [*map(shown_change, changes)],
         shown_rows=lambda rows: [*map(_row, rows)],
         told=told,

@@ -17,7 +17,14 @@ from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, SureholdError
 from surehold.storage.base import RecordQuery, RunInfo
-from surehold.views.run import Pasts, facts_of_nodes, read_overview, read_run, spending
+from surehold.views.run import (
+    Pasts,
+    facts_of_nodes,
+    read_overview,
+    read_run,
+    spending,
+    turns_of_calls,
+)
 from surehold.views.runs import summaries
 from surehold.views.timeline import entries_from
 from surehold.views.values import read_turns, state_at
@@ -40,7 +47,7 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
     assets = Assets()
     state: Any = msgspec.json.decode(state_at(manager, headers[0]))
-    turns = read_turns(state)
+    turns = read_turns(state) or [turn for turn, _ in turns_of_calls(view.calls)]
     past = Pasts(manager).of(run)
     costs = spending(past, run.seq)
     seconds = sum(one.seconds for one in past.moments if not one.is_resumed)

@@ -10,6 +10,7 @@ import msgspec
 
 from surehold.core.values import Usage
 from surehold.errors import DataError
+from surehold.integrations.recorder.billing import body_text
 from surehold.integrations.recorder.inside import Asked, HttpAnswer, canonical, model_of
 
 
@@ -121,6 +122,8 @@ def _body(answer: HttpAnswer) -> dict[str, Any]:
         made["text"] = whole.decode()
     except UnicodeDecodeError:
         made["base64"] = base64.b64encode(whole).decode()
+        if text := body_text(answer):
+            made["reads"] = text  # for people; the bytes are what is given back
     if not answer.complete:
         made["complete"] = False
     made["seconds"] = round(answer.seconds, 6)

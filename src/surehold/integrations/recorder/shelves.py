@@ -130,7 +130,7 @@ def note_of(
     call: RecordedCall, hooks: HookManager | None, saved: Mapping[str, Any], *, paid: bool = True
 ) -> Note:
     """The note of a recorded call; calls copied from another run were paid there."""
-    tree = redacted(call.tree(), hooks)
+    tree = _stored(call.tree(), hooks)
     cost = call.usage.cost_usd or 0.0
     spent = {"tokens": call.usage.tokens, "dollars": cost}
     entry = Effect(
@@ -152,6 +152,19 @@ def note_of(
     return Note(
         kind="effect", content=entry, step=call.number, node=call.model or None, metadata=metadata
     )
+
+
+def _stored(tree: dict[str, Any], hooks: HookManager | None) -> dict[str, Any]:
+    """A redacted call; as plain text if it was compressed and held a secret."""
+    made: dict[str, Any] = redacted(tree, hooks)
+    response = made["response"]
+    if "reads" in response and response["reads"] != tree["response"]["reads"]:
+        headers = [one for one in response["headers"] if one[0].lower() != "content-encoding"]
+        left = {
+            key: one for key, one in response.items() if key not in ("base64", "sizes", "reads")
+        }
+        made = {**made, "response": {**left, "headers": headers, "text": response["reads"]}}
+    return made
 
 
 def _call_of(note: Note) -> RecordedCall:
@@ -264,7 +277,7 @@ class FileShelf:
         calls = [call for call in self._kept if call.id not in left] + self._new
         lines = [json.dumps({"format": FILE_FORMAT, "calls": len(calls)})]
         for call in calls:
-            tree = redacted({"id": call.id, **call.tree()}, self._hooks)
+            tree = _stored({"id": call.id, **call.tree()}, self._hooks)
             tree["response"].pop("seconds", None)
             lines.append(json.dumps(tree, ensure_ascii=False))
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,10 @@ What compares two runs, and lists of runs, belong beside this room.
 
 from __future__ import annotations
 
+from surehold.views.run.calls import answer_of as answer_of
+from surehold.views.run.calls import asked_in as asked_in
+from surehold.views.run.calls import call_words as call_words
+from surehold.views.run.calls import turns_of_calls as turns_of_calls
 from surehold.views.run.outcome import Accepted as Accepted
 from surehold.views.run.outcome import Code as Code
 from surehold.views.run.outcome import CodeList as CodeList
@@ -18,6 +22,7 @@ from surehold.views.run.overview import by_list as by_list
 from surehold.views.run.overview import holder_of as holder_of
 from surehold.views.run.overview import marked as marked
 from surehold.views.run.overview import places_of as places_of
+from surehold.views.run.overview import places_of_calls as places_of_calls
 from surehold.views.run.overview import read_overview as read_overview
 from surehold.views.run.overview import shown_change as shown_change
 from surehold.views.run.overview import step_words as step_words

@@ -16,7 +16,7 @@ from surehold.core.values import encode
 from surehold.engine.groups import GroupMember, MemberStatus, member_status
 from surehold.engine.journal import Change, Loaded
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import Waiting, waiting_inside, waiting_now
+from surehold.engine.runs import NoteView, Waiting, waiting_inside, waiting_now
 from surehold.errors import SureholdError
 from surehold.storage.base import Leasing, RunInfo, is_live
 from surehold.storage.queueing import EntryQuery, queues_in
@@ -284,6 +284,20 @@ class MessagePlace(msgspec.Struct, frozen=True):
     dollars: float
     tokens: int
     at: Any
+
+
+def places_of_calls(said: Sequence[tuple[ChatTurn, NoteView]]) -> dict[int, MessagePlace]:
+    """The recorded call of each message; an answer has its cost."""
+    return {
+        number: MessagePlace(
+            note.seq,
+            note.step,
+            note.dollars if turn.role == "assistant" else 0.0,
+            note.tokens if turn.role == "assistant" else 0,
+            None,
+        )
+        for number, (turn, note) in enumerate(said)
+    }
 
 
 def places_of(view: RunView, turns: Sequence[ChatTurn]) -> dict[int, MessagePlace]:

@@ -18,11 +18,13 @@ from surehold.core.values import remember
 from surehold.engine.managers import CheckpointManager
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 from surehold.views.costs import Payment, Spending, by, spent_in
+from surehold.views.run.calls import CALL_DOORS
 from surehold.views.words import money, span
 
 _RUNS_KNOWN = 32
 _MOST = 20_000
 """Newest records of a run that are read."""
+_MOST_AT_ONCE = 64
 _AWAITED = ("question", "timer")
 
 
@@ -90,7 +92,7 @@ class Pasts:
             past = self._known.get(key)
         if past is None or past.last < run.seq:
             fresh = _read(self._manager.storage, run, past.last if past else 0)
-            past = _continued(past or Past(), fresh)
+            past = _continued(past or Past(), fresh, calls=run.door in CALL_DOORS)
             with self._lock:
                 remember(self._known, key, past, most=_RUNS_KNOWN)
         return past
@@ -106,13 +108,17 @@ def _read(storage: Storage, run: RunInfo, after: int) -> list[Header]:
     return found[::-1]
 
 
-def _continued(past: Past, fresh: list[Header]) -> Past:
-    """*past* with further records; what others hold of it is not changed."""
+def _continued(past: Past, fresh: list[Header], *, calls: bool) -> Past:
+    """*past* with further records; what others hold of it is not changed.
+
+    With *calls* each call is a moment, as it is a step of its run.
+    """
     is_whole = past.is_whole and len(fresh) <= _MOST
     moments = [*past.moments] if len(fresh) <= _MOST else []
     spent = [*past.spent] if len(fresh) <= _MOST else []
     left = past.open if len(fresh) <= _MOST else Gathered()
     for header in fresh[-_MOST:]:
+        is_call = calls and header.kind == "effect" and header.frame == "note"
         if header.frame == "note":
             one = spent_in(header)
             if one is not None:
@@ -120,7 +126,9 @@ def _continued(past: Past, fresh: list[Header]) -> Past:
             left = left.with_note(header, one)
             if header.kind == "tag":
                 moments = _tagged(moments, header)
-        elif not header.scope:
+        if is_call:
+            moments = _without_begun(moments, header)
+        if not header.scope and (is_call or header.frame != "note"):
             before = moments[-1] if moments else None
             moments.append(
                 StripStep(
@@ -144,6 +152,14 @@ def _continued(past: Past, fresh: list[Header]) -> Past:
             left = Gathered()
     last = fresh[-1].seq if fresh else past.last
     return Past(moments=moments, spent=spent, last=last, is_whole=is_whole, open=left)
+
+
+def _without_begun(moments: list[StripStep], call: Header) -> list[StripStep]:
+    """The moments without the one of the note that said that this call began."""
+    for at in range(len(moments) - 1, max(-1, len(moments) - _MOST_AT_ONCE), -1):
+        if moments[at].kind == "effect" and moments[at].step == call.step:
+            return [*moments[:at], *moments[at + 1 :]]
+    return moments
 
 
 def _since(before: StripStep | None, header: Header) -> float:

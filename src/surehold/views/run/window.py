@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
+from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
 from surehold.engine.runs.messages import attributes_of, status_of
 from surehold.errors import NotFoundError
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery
 from surehold.views.forks import children_of, fork_origins
+from surehold.views.run.calls import CALL_DOORS, window, with_calls
 from surehold.views.runs import RunSummary, summaries
 from surehold.views.timeline import TimelineEntry, entries_from, record_after, with_settled
 
@@ -30,6 +32,10 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     summary: RunSummary
     entries: list[TimelineEntry]
     chosen: TimelineEntry
+    place: Header
+    """The newest checkpoint up to the chosen step, whose state is shown."""
+    calls: list[NoteView]
+    """The calls up to the chosen one, where calls are steps, the oldest first."""
     after: tuple[NoteView, ...]
     """Notes after the newest checkpoint."""
     newer: int | None
@@ -66,8 +72,9 @@ def read_run(
     run = run_of(manager, run_id)
     scope = None if nested else ""
     if at is None and step is not None:
-        at = _record_of_step(manager, run, step, scope)
-    is_newest_window = at is None or run.seq - at < WINDOW
+        at = _record_of_step(manager, run, step, scope, calls=run.door in CALL_DOORS)
+    of_calls = run.door in CALL_DOORS and not nested
+    is_newest_window = at is None or run.seq - at < WINDOW or of_calls
     start = None if is_newest_window else record_after(manager, run, (at or 0) + 2 * _NEWER)
     query = RecordQuery(run_id=run_id, scope=scope, before=start, limit=WINDOW + 1)
     headers = manager.reader.readable_headers(run, query)
@@ -85,7 +92,12 @@ def read_run(
         msgspec.structs.replace(one, notes=with_settled(one.notes, settled))
         for one in reversed(entries)
     ]
+    left, past = None, shown
+    if of_calls:
+        past, after = with_calls(manager, run, shown, after)
+        shown, left, older = window(past, at, WINDOW, _NEWER)
     chosen = shown[0] if at is None else next((m for m in shown if m.header.seq <= at), shown[-1])
+    past = [one for one in past if one.header.seq <= chosen.header.seq]
     parent = headers[0].metadata.get("parent_run")
     return RunView(
         run=run,
@@ -93,7 +105,9 @@ def read_run(
         entries=shown,
         chosen=chosen,
         after=after if start is None else (),
-        newer=None if start is None else min(run.seq, headers[0].seq + WINDOW - _NEWER),
+        place=next((m.header for m in past if m.header.frame != "note"), headers[-1]),
+        calls=[note for m in reversed(past) if m.header.frame == "note" for note in m.notes],
+        newer=left if start is None else min(run.seq, headers[0].seq + WINDOW - _NEWER),
         older=older,
         forks=_forks(manager, run_id),
         follows=at is None,
@@ -111,9 +125,12 @@ def _forks(manager: CheckpointManager, run_id: str) -> dict[str, list[str]]:
     return found
 
 
-def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: str | None) -> int:
-    """The newest checkpoint of a step, or else the last one before it."""
-    for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)):
-        if header.step <= step:
+def _record_of_step(
+    manager: CheckpointManager, run: RunInfo, step: int, scope: str | None, *, calls: bool
+) -> int:
+    """The newest checkpoint or call of a step, or else the last one before it."""
+    query = RecordQuery(run_id=run.run_id, scope=scope, notes=calls)
+    for header in manager.storage.headers(query):
+        if header.step <= step and (header.frame != "note" or header.kind == "effect"):
             return header.seq
     raise NotFoundError(f"run {run.run_id!r} has nothing at step {step}", run_id=run.run_id)

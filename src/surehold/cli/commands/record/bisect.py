@@ -44,7 +44,8 @@ def bisect(
     """
     if (bad is None) == (test is None):
         raise UsageError("give one of --bad and --test", hint="--bad 'len(messages) > 40'")
-    is_bad = _expression(bad) if bad is not None else _command(test or "")
+    missing: list[Exception] = []
+    is_bad = _expression(bad, missing) if bad is not None else _command(test or "")
     found = cli.finder.run(run)
     query = RecordQuery(run_id=found.run_id, scope="")
     headers = [one for one in cli.storage.headers(query) if one.frame != "note"][::-1]
@@ -56,6 +57,11 @@ def bisect(
 
     at = first_bad(len(headers), lambda number: look(headers[number]))
     if at == len(headers):
+        if missing:
+            raise UsageError(
+                f"--bad could be asked of no checkpoint of run {found.run_id!r}: {missing[-1]}",
+                hint=f"surehold show {found.run_id} shows the keys of its newest state",
+            )
         raise NotFoundError(
             f"no checkpoint of run {found.run_id!r} that was looked at is bad",
             hint=f"surehold show {found.run_id} shows the newest state",
@@ -103,7 +109,8 @@ def _values(state: Any) -> dict[str, Any]:
     return values
 
 
-def _expression(text: str) -> Callable[[Any], bool]:
+def _expression(text: str, missing: list[Exception]) -> Callable[[Any], bool]:
+    """The test of a state; *missing* holds why none could be tested so far."""
     try:
         code = compile(text, "--bad", "eval")
     except SyntaxError as error:
@@ -114,9 +121,12 @@ def _expression(text: str) -> Callable[[Any], bool]:
     def is_bad(state: Any) -> bool:
         names = {**_values(state), "state": _values(state), "step": getattr(state, "step", 0)}
         try:
-            return bool(eval(code, {}, names))
-        except (NameError, KeyError, IndexError):  # what it asks about is not there yet
+            found = bool(eval(code, {}, names))
+        except (NameError, KeyError, IndexError) as error:  # what it asks about is not there yet
+            missing.append(error)
             return False
+        missing.clear()
+        return found
 
     return is_bad
 

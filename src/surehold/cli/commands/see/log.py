@@ -11,6 +11,7 @@ from surehold.cli import framework as ui
 from surehold.core.records import Header
 from surehold.engine.runs import NoteView
 from surehold.views.forks import draw
+from surehold.views.run import answer_of, call_words
 from surehold.views.timeline import (
     SHOWN,
     History,
@@ -145,11 +146,12 @@ def _note_words(note: NoteView) -> str:
         return f"{note.id} until {ui.when(note.value)}" if note.value is not None else note.id
     if note.kind != "effect":
         return note.error or (ui.value_text(note.facts) if note.facts else "")
-    parts = [note.id]
+    recorded = answer_of(note.value) is not None
+    parts = [note.name if recorded else note.id]
     if note.error:
         parts.append(note.error)
     elif note.state == "done":
-        parts.append(ui.value_text(note.value, 40))
+        parts.append(call_words(note, 40))
     cost = ui.money(note.dollars)
     return " ".join([*parts, f"({cost})"] if cost else parts)
 
