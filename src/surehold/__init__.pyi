@@ -109,6 +109,8 @@ from surehold.engine.runs import reject as reject
 from surehold.engine.runs import resolve as resolve
 from surehold.engine.runs import send as send
 from surehold.engine.runs.effects import effect as effect
+from surehold.engine.runs.effects import heartbeat as heartbeat
+from surehold.engine.runs.effects import last_heartbeat as last_heartbeat
 from surehold.engine.runs.messages import attributes_of as attributes_of
 from surehold.engine.runs.messages import find_runs as find_runs
 from surehold.engine.transfer import ImportLimits as ImportLimits

@@ -30,8 +30,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
     An attempt that raises is followed by up to *retries* more, *backoff* seconds after the first
     and twice as long after each of the next, at most *max_backoff*. Mistakes in the code
     (`TypeError`, `KeyError`, ...) are not tried again, and neither are errors of the classes in
-    *non_retryable*. *timeout* limits each attempt, in seconds; *total_timeout* seconds after the
-    first one began no other begins, in another process either. *concurrency* is the number of
+    *non_retryable*. *timeout* limits each attempt, in seconds, and *heartbeat_timeout* the time
+    between two calls of `surehold.heartbeat` in it; *total_timeout* seconds after the first one
+    began no other begins, in another process either. *concurrency* is the number of
     attempts at a time, in this process, of everything that shares the value.
 
     >>> policy = RetryPolicy(retries=3, backoff=0.5)
@@ -45,6 +46,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
     non_retryable: type[Exception] | tuple[type[Exception], ...] = ()
     timeout: float | None = None
     total_timeout: float | None = None
+    heartbeat_timeout: float | None = None
     concurrency: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,11 +54,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
         _check("backoff", self.backoff)
         _check("max_backoff", self.max_backoff)
         _check_classes(self.non_retryable)
-        for name in ("timeout", "total_timeout"):
+        for name in ("timeout", "total_timeout", "heartbeat_timeout"):
             if getattr(self, name) is not None:
                 _check(name, getattr(self, name), above=0)
         if self.concurrency is not None:
             _check("concurrency", self.concurrency, whole=True, above=0)
+
+    @property
+    def too_long(self) -> str:
+        """The reason for which an attempt is given up."""
+        if self.heartbeat_timeout is None:
+            return f"took over {self.timeout} s"
+        longest = f", or {self.timeout} s in all" if self.timeout is not None else ""
+        return f"had no heartbeat for {self.heartbeat_timeout} s{longest}"
 
     def retries_after(self, error: Exception) -> bool:
         """Return True if another attempt may help after *error*."""
@@ -93,6 +103,7 @@ class RetryOptions(TypedDict, total=False):
     non_retryable: type[Exception] | tuple[type[Exception], ...]
     timeout: float | None
     total_timeout: float | None
+    heartbeat_timeout: float | None
     concurrency: int | None
     policy: RetryPolicy | None
 

@@ -38,6 +38,7 @@ from surehold.core.records.notes import NOTE_KINDS as NOTE_KINDS
 from surehold.core.records.notes import Answer as Answer
 from surehold.core.records.notes import Attributes as Attributes
 from surehold.core.records.notes import Effect as Effect
+from surehold.core.records.notes import Heartbeat as Heartbeat
 from surehold.core.records.notes import Item as Item
 from surehold.core.records.notes import Mailbox as Mailbox
 from surehold.core.records.notes import Message as Message

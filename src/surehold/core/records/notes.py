@@ -124,6 +124,12 @@ class Attributes(Published, kw_only=True, omit_defaults=True):
     """The values as the header has them: texts, numbers and truth values."""
 
 
+class Heartbeat(Published, kw_only=True, omit_defaults=True):
+    """The progress that the call of this id has told last."""
+
+    id: str = ""
+
+
 NOTE_KINDS: dict[str, type[Any]] = {
     "effect": Effect,
     "item": Item,
@@ -134,5 +140,6 @@ NOTE_KINDS: dict[str, type[Any]] = {
     "mailbox": Mailbox,
     "published": Published,
     "attributes": Attributes,
+    "progress": Heartbeat,
 }
 """The types of such notes, by kind."""

@@ -208,6 +208,11 @@ class StateGraph(AsyncClosing):
         else:
             if thread and inspect.iscoroutinefunction(node):
                 raise UsageError(f"node {name!r} is async, and needs no thread")
+            if attempts.heartbeat_timeout is not None:
+                raise UsageError(
+                    f"node {name!r} has heartbeat_timeout=",
+                    hint="a @surehold.step in it can have it",
+                )
             if attempts.timeout is not None and not is_async(node):
                 raise UsageError(
                     f"node {name!r} is a plain function, which cannot be stopped",

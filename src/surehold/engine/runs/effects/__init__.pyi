@@ -7,9 +7,7 @@ from surehold.engine.runs.effects.effect_call import REPLAY_ONLY as REPLAY_ONLY
 from surehold.engine.runs.effects.effect_call import CallPolicy as CallPolicy
 from surehold.engine.runs.effects.effect_call import EffectCall as EffectCall
 from surehold.engine.runs.effects.effect_call import InDoubt as InDoubt
-from surehold.engine.runs.effects.effect_call import TimedOut as TimedOut
 from surehold.engine.runs.effects.effect_call import Usage as Usage
-from surehold.engine.runs.effects.effect_call import call_in_thread as call_in_thread
 from surehold.engine.runs.effects.effect_call import calls_behind as calls_behind
 from surehold.engine.runs.effects.effect_call import check_policy as check_policy
 from surehold.engine.runs.effects.effect_call import effect as effect
@@ -26,3 +24,7 @@ from surehold.engine.runs.effects.error_text import failure_text as failure_text
 from surehold.engine.runs.effects.error_text import shown as shown
 from surehold.engine.runs.effects.error_text import traceback_text as traceback_text
 from surehold.engine.runs.effects.gate import passing as passing
+from surehold.engine.runs.effects.heartbeats import TimedOut as TimedOut
+from surehold.engine.runs.effects.heartbeats import call_in_thread as call_in_thread
+from surehold.engine.runs.effects.heartbeats import heartbeat as heartbeat
+from surehold.engine.runs.effects.heartbeats import last_heartbeat as last_heartbeat

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
-import threading
 import time
 import uuid
 import warnings
@@ -33,6 +32,7 @@ from surehold.engine.runs.effects.called import Called, is_short
 from surehold.engine.runs.effects.error_text import describe as error_line
 from surehold.engine.runs.effects.error_text import failure_text
 from surehold.engine.runs.effects.gate import passing, passing_now
+from surehold.engine.runs.effects.heartbeats import TimedOut, attempt, attempt_now
 from surehold.engine.runs.effects.recorded_error import read_error, write_error
 from surehold.engine.runs.positions import (
     BRANCH,
@@ -50,7 +50,6 @@ from surehold.errors import (
     Signal,
     UsageError,
 )
-from surehold.storage.base import start_thread
 
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
@@ -174,7 +173,7 @@ async def _unrecorded(policy: CallPolicy, called: Called) -> Any:
         try:
             return await _attempt(called, key, attempts)
         except TimedOut:
-            error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
+            error: Exception = TimeoutError(f"{policy.name} {attempts.too_long}")
         except Exception as raised:
             error = raised
         pause = attempts.pause_after(failures, error, time.monotonic() - began)
@@ -211,10 +210,6 @@ class _Flush(msgspec.Struct, frozen=True):
 _FLUSH = _Flush()
 _Action: TypeAlias = _Write | _Call | _Probe | _Pause | _Flush
 _Actions = Generator[_Action, Any, Any]
-
-
-class TimedOut(Exception):
-    """The call took longer than its time limit: whether it happened is not known."""
 
 
 _LONGEST_REST = 0.2
@@ -341,6 +336,12 @@ class EffectCall:
         """The slices of a pause between two attempts."""
         stop = self.run.call_stop
         return (seconds,) if stop is None or not self.context.repeats else stop.rest(seconds)
+
+    @property
+    def place(self) -> str:
+        """The id of the call, once it has taken its position."""
+        assert self._located is not None
+        return self._located[0]
 
     def body(self, awaited: bool | None) -> AwaitsAll:
         """A block for the function of the call, whose own calls are inside this one."""
@@ -486,8 +487,8 @@ class EffectCall:
                 if found is not None:
                     value = found
                     break
-                limit = self.policy.attempts.timeout
-                error: Exception = TimeoutError(f"{entry.name} took over {limit} s")
+                late_by = self.policy.attempts.too_long
+                error: Exception = TimeoutError(f"{entry.name} {late_by}")
                 error.__cause__ = late
             except StopIteration as stopped:  # no generator can raise it, so none is recorded
                 error = RuntimeError(f"{entry.name} raised StopIteration")
@@ -618,7 +619,7 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
         elif type(action) is _Call:
             with call.body(inspect.iscoroutinefunction(called.fn) or None):
                 try:
-                    return await _attempt(called, action.key, call.policy.attempts)
+                    return await _attempt(called, action.key, call.policy.attempts, call)
                 finally:
                     call.check_left()
         elif type(action) is _Probe:
@@ -676,7 +677,7 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
         elif type(action) is _Call:
             with call.body(False):
                 try:
-                    return _attempt_now(called, action.key, call.policy.attempts)
+                    return _attempt_now(called, action.key, call.policy.attempts, call)
                 finally:
                     call.check_left()
         elif type(action) is _Probe:
@@ -740,17 +741,13 @@ def _warn_outside(name: str) -> None:
         )
 
 
-async def _attempt(called: Called, key: str, attempts: RetryPolicy) -> Any:
-    if attempts.concurrency is None and attempts.timeout is None:
-        return await _call(called, key)
+async def _attempt(
+    called: Called, key: str, attempts: RetryPolicy, call: EffectCall | None = None
+) -> Any:
+    if attempts.concurrency is None:
+        return await attempt(call, attempts, lambda: _call(called, key))
     async with passing(attempts):
-        try:
-            async with asyncio.timeout(attempts.timeout) as limit:
-                return await _call(called, key)
-        except TimeoutError as error:
-            if limit.expired():
-                raise TimedOut from error
-            raise
+        return await attempt(call, attempts, lambda: _call(called, key))
 
 
 async def _call(called: Called, key: str) -> Any:
@@ -763,37 +760,15 @@ async def _call(called: Called, key: str) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-def _attempt_now(called: Called, key: str, attempts: RetryPolicy) -> Any:
+def _attempt_now(
+    called: Called, key: str, attempts: RetryPolicy, call: EffectCall | None = None
+) -> Any:
     fn, (args, kwargs) = called.fn, called.arguments()
     kwargs = _with_key(fn, kwargs, key)
-    if attempts.concurrency is None and attempts.timeout is None:
-        return fn(*args, **kwargs)
+    if attempts.concurrency is None:
+        return attempt_now(call, attempts, lambda: fn(*args, **kwargs))
     with passing_now(attempts):
-        if attempts.timeout is None:
-            return fn(*args, **kwargs)
-        return call_in_thread(lambda: fn(*args, **kwargs), attempts.timeout, "surehold-step")
-
-
-def call_in_thread(call: Callable[[], Any], seconds: float, name: str) -> Any:
-    """Return the result of *call*, or raise `TimedOut`; a slower call ends by itself."""
-    ended: list[tuple[Any, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            ended.append((call(), None))
-        except BaseException as error:
-            ended.append((None, error))
-
-    context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
-    start_thread(thread)
-    thread.join(seconds)
-    if not ended:
-        raise TimedOut
-    value, error = ended[0]
-    if error is not None:
-        raise error
-    return value
+        return attempt_now(call, attempts, lambda: fn(*args, **kwargs))
 
 
 def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
