@@ -65,38 +65,39 @@ def awaiting(library: Any) -> Callable[[str], list[Any]]:
 
 def with_requests(url: str) -> list[Any]:
     plain = requests.post(url + CHAT, json=ask("one"), timeout=30)
-    streamed = requests.post(url + CHAT, json=ask("two", stream=True), stream=True, timeout=30)
-    chunks = [*streamed.iter_content(chunk_size=None)]
+    two = ask("two", stream=True)
+    with requests.post(url + CHAT, json=two, stream=True, timeout=30) as streamed:
+        chunks = [*streamed.iter_content(chunk_size=None)]
     with requests.Session() as session:
         kept = [session.post(url + CHAT, json=ask(f"kept {n}"), timeout=30).text for n in range(3)]
     return [plain.json(), plain.reason, chunks, kept]
 
 
 def with_urllib3(url: str) -> list[Any]:
-    pool = urllib3.PoolManager()
-    plain = pool.request("POST", url + CHAT, json=ask("one"))
-    streamed = pool.request("POST", url + CHAT, json=ask("two", stream=True), preload_content=False)
-    return [plain.data, plain.json(), [*streamed.stream(50)]]
+    with urllib3.PoolManager() as pool:
+        plain = pool.request("POST", url + CHAT, json=ask("one"))
+        two = ask("two", stream=True)
+        streamed = pool.request("POST", url + CHAT, json=two, preload_content=False)
+        return [plain.data, plain.json(), [*streamed.stream(50)]]
 
 
 def with_openai(url: str) -> list[Any]:
-    client = openai.OpenAI(base_url=f"{url}/v1", api_key="sk-secret")
-    chat = client.chat.completions.create(**ask("one"))
-    events = [
-        event.to_json() for event in client.chat.completions.create(**ask("two"), stream=True)
-    ]
-    answer = client.responses.create(model="gpt-4o", input="three").output_text
-    told = [e.to_json() for e in client.responses.create(model="gpt-4o", input="x", stream=True)]
-    numbers = client.embeddings.create(model="e", input="four", encoding_format="float")
-    return [chat.to_json(), events, answer, told, numbers.data[0].embedding]
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="sk-secret") as client:
+        chat = client.chat.completions.create(**ask("one"))
+        two = client.chat.completions.create(**ask("two"), stream=True)
+        events = [event.to_json() for event in two]
+        answer = client.responses.create(model="gpt-4o", input="three").output_text
+        told = [e.to_json() for e in client.responses.create(model="m", input="x", stream=True)]
+        numbers = client.embeddings.create(model="e", input="four", encoding_format="float")
+        return [chat.to_json(), events, answer, told, numbers.data[0].embedding]
 
 
 def with_anthropic(url: str) -> list[Any]:
-    client = anthropic.Anthropic(base_url=url, api_key="sk-secret")
     message: dict[str, Any] = {**ask("one"), "model": "claude-x", "max_tokens": 9}
-    plain = client.messages.create(**message)
-    with client.messages.stream(**message) as stream:
-        return [plain.to_json(), [*stream.text_stream]]
+    with anthropic.Anthropic(base_url=url, api_key="sk-secret") as client:
+        plain = client.messages.create(**message)
+        with client.messages.stream(**message) as stream:
+            return [plain.to_json(), [*stream.text_stream]]
 
 
 PROGRAMS: dict[str, Callable[[str], list[Any]]] = {
@@ -143,15 +144,15 @@ def test_a_request_that_was_not_recorded_reaches_no_server(
 def test_a_client_that_hides_every_exception_hides_no_divergence(
     server: ModelServer, storage: str
 ) -> None:
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="k")
-    with surehold.record("mine", storage=storage):
-        client.chat.completions.create(**ask("one"))
-    with (
-        pytest.raises(ShapeError) as failed,
-        surehold.replay("mine", storage=storage),
-        contextlib.suppress(BaseException),
-    ):
-        client.chat.completions.create(**ask("two"))
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k") as client:
+        with surehold.record("mine", storage=storage):
+            client.chat.completions.create(**ask("one"))
+        with (
+            pytest.raises(ShapeError) as failed,
+            surehold.replay("mine", storage=storage),
+            contextlib.suppress(BaseException),
+        ):
+            client.chat.completions.create(**ask("two"))
     told = str(failed.value)
     assert 'recorded  "one"' in told and 'now       "two"' in told
     assert "body.messages[0].content" in told
@@ -174,26 +175,26 @@ def test_refusals_are_not_recorded_and_retries_take_their_place(
     server: ModelServer, storage: str
 ) -> None:
     server.refuse = [429, 503]
-    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=3)
-    with surehold.record("mine", storage=storage) as recording:
-        live = client.chat.completions.create(**ask("one")).to_json()
-    assert (server.count, recording.live) == (3, 1)
-    with surehold.replay("mine", storage=storage):
-        assert client.chat.completions.create(**ask("one")).to_json() == live
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k", max_retries=3) as client:
+        with surehold.record("mine", storage=storage) as recording:
+            live = client.chat.completions.create(**ask("one")).to_json()
+        assert (server.count, recording.live) == (3, 1)
+        with surehold.replay("mine", storage=storage):
+            assert client.chat.completions.create(**ask("one")).to_json() == live
     assert server.count == 3
 
 
 def test_a_stream_that_was_left_early_ends_there_again(server: ModelServer, storage: str) -> None:
     def program(most: int) -> list[str]:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="k")
-        stream = client.chat.completions.create(**ask("one"), stream=True)
-        found = []
-        for event in stream:
-            found.append(event.to_json())
-            if len(found) == most:
-                break
-        stream.close()
-        return found
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="k") as client:
+            stream = client.chat.completions.create(**ask("one"), stream=True)
+            found = []
+            for event in stream:
+                found.append(event.to_json())
+                if len(found) == most:
+                    break
+            stream.close()
+            return found
 
     with surehold.record("mine", storage=storage):
         live = program(1)
