@@ -201,7 +201,7 @@ def _run_here() -> OpenRun:
 
 
 def _steps(name: str, function: Callable[..., T]) -> tuple[Step[..., T], AsyncStep[..., T]]:
-    """*function* as a step, and as one that is awaited."""
+    """*function* as a blocking step and as an awaited step."""
 
     @functools.wraps(function)
     async def awaited(*args: Any, **kwargs: Any) -> T:

@@ -179,7 +179,7 @@ class RunSpans:
         return metadata if metadata.get(TRACEPARENT) == told else {**metadata, TRACEPARENT: told}
 
     def around(self) -> Context | None:
-        """The context for a span of the run: the current one, if it is of this trace."""
+        """The context for a span of the run; None for the current one, in this trace."""
         from opentelemetry.trace import get_current_span
 
         if self.parent is None:
