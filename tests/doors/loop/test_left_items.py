@@ -285,14 +285,23 @@ def test_loops_that_take_turns_are_refused_before_anything_is_saved(paired: bool
 
 def test_tasks_that_loop_at_the_same_time_are_refused() -> None:
     async def main() -> None:
+        first, second = asyncio.Event(), asyncio.Event()
         async with surehold.run("r", storage="memory://") as run:
 
-            async def loop(items: str) -> None:
-                async for item in run.each(items):
-                    await asyncio.sleep(0)
+            async def ends_its_item() -> None:
+                async for item in run.each("ab"):
                     add(run, item)
+                    first.set()
+                    await second.wait()
 
-            await asyncio.gather(loop("ab"), loop("xy"))
+            async def stays_in_its_item() -> None:
+                await first.wait()
+                async for item in run.each("xy"):
+                    add(run, item)
+                    second.set()
+                    await asyncio.Event().wait()
+
+            await asyncio.gather(ends_its_item(), stays_in_its_item())
 
     with pytest.raises(UsageError, match="take turns"):
         asyncio.run(main())

@@ -78,9 +78,9 @@ def _warn_of_failure(observer: Observer, error: Exception) -> None:
     warnings.warn(f"{observer!r} failed: {error!r}", RuntimeWarning, stacklevel=6)
 
 
-def _of_place(name: str, doc: str) -> Any:
-    """A property of a state that its place holds."""
-    return property(attrgetter(f"place.{name}"), doc=doc)
+def _shown(path: str) -> Any:
+    """A property of a state that reads the attribute at *path*."""
+    return property(attrgetter(path))
 
 
 class _Parts:
@@ -340,31 +340,31 @@ state.append("key", item), or list(value) for a copy you may change)
 
     # Knowing
 
-    run_id: str = _of_place("run_id", "The run it belongs to.")
-    name: str = _of_place("name", "What its run shares with others of its kind; may be empty.")
-    scope: str = _of_place("scope", "The journal within the run's; empty for the run itself.")
-    step: int = _of_place("step", "The step of the run.")
-    node: str | None = _of_place("node", "The node or place in the code that was reached.")
+    run_id: str = _shown("place.run_id")
+    """The run it belongs to."""
+    name: str = _shown("place.name")
+    """The name that its run shares with others of its kind; may be empty."""
+    scope: str = _shown("place.scope")
+    """The journal within the run's journal: empty for the run itself."""
+    step: int = _shown("place.step")
+    """The step of the run."""
+    node: str | None = _shown("place.node")
+    """The node or place in the code that was reached."""
     checkpoint_node = node
-    kind: str = _of_place("kind", "The kind of the checkpoint.")
-    status: str = _of_place("status", "The status of the run.")
-    tags: tuple[str, ...] = _of_place("tags", "Labels to find it by.")
-    metadata: Mapping[str, Any] = _of_place("metadata", "Facts, stored in the clear, searchable.")
-
-    @property
-    def timestamp(self) -> datetime:
-        """The time it was saved or, if it was not yet, made."""
-        return self._timestamp
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        """The checkpoint that this state, or the one it was made from, was last saved as."""
-        return self.lineage.checkpoint_id
-
-    @property
-    def secrets(self) -> Mapping[str, Any]:
-        """Values that travel with the state and are never saved."""
-        return self._secrets
+    kind: str = _shown("place.kind")
+    """The kind of the checkpoint."""
+    status: str = _shown("place.status")
+    """The status of the run."""
+    tags: tuple[str, ...] = _shown("place.tags")
+    """Labels to find it by."""
+    metadata: Mapping[str, Any] = _shown("place.metadata")
+    """Facts about the checkpoint, stored in the clear and searchable."""
+    timestamp: datetime = _shown("_timestamp")
+    """The time it was saved or, if it was not yet, made."""
+    checkpoint_id: str | None = _shown("lineage.checkpoint_id")
+    """The checkpoint that this state, or the one it was made from, was last saved as."""
+    secrets: Mapping[str, Any] = _shown("_secrets")
+    """Values that travel with the state and are never saved."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise UsageError(f"a state is frozen: {name} cannot be assigned", hint="use set() or at()")
