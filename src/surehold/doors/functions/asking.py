@@ -165,8 +165,7 @@ def receive_update(
     """
     steps = _receiving(name, check, timeout)
     context = call_context()
-    awaited = context.awaited if context is not None else None
-    if in_event_loop() if awaited is None else awaited:
+    if in_event_loop() if context is None else context.in_async:
         return to_await(f"receive_update({name!r})", drive_async(steps, settled))
     return drive(steps, lambda step: step())
 

@@ -6,22 +6,19 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
-from inspect import isawaitable
 from typing import Any, Literal, TypeVar
 
-from surehold.core.driving import drive, drive_async
+from surehold.core.driving import drive, drive_async, settled
 from surehold.doors.functions.typed import Typed
 from surehold.doors.functions.waits import receive
 from surehold.doors.result import RunResult
 from surehold.doors.submit import AsyncRunHandle, Look, RunHandle
-from surehold.engine.commit import in_event_loop
-from surehold.engine.managers import CheckpointManager
+from surehold.engine.managers import Target
 from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import Called, CallPolicy, EffectCall, perform, perform_now
 from surehold.engine.runs.messages import ended_topic
 from surehold.engine.runs.positions import call_context
 from surehold.errors import RunError
-from surehold.storage.base import Storage
 
 T = TypeVar("T")
 ParentClose = Literal["leave", "cancel", "wait"]
@@ -39,7 +36,7 @@ class ChildHandle(RunHandle[T]):
     def __init__(
         self,
         run_id: str,
-        storage: CheckpointManager | Storage | str | None,
+        storage: Target,
         look: Look,
         typed: Typed,
         parent_close: ParentClose,
@@ -63,15 +60,14 @@ class ChildHandle(RunHandle[T]):
         context = call_context()
         if context is None or context.run is None:
             return super().result(timeout)
-        awaited = in_event_loop() if context.awaited is None else context.awaited
-        if awaited:
+        if context.in_async:
             return self.result_async(timeout)
         return self._given(drive(self._actions(timeout, self._look_now), lambda call: call()))
 
     async def result_async(self, timeout: float | None = None) -> RunResult[T]:
         """`result`, awaited."""
         steps = self._actions(timeout, self._look_awaited)
-        return self._given(await drive_async(steps, _await))
+        return self._given(await drive_async(steps, settled))
 
     def _actions(
         self, timeout: float | None, look: Callable[[], Any]
@@ -151,8 +147,3 @@ def cancel_children(run: OpenRun) -> None:
     for child in run.children:
         if child.parent_close == "cancel":
             child.cancel(by=f"run {run.run_id}")
-
-
-async def _await(call: Callable[[], Any]) -> Any:
-    made = call()
-    return await made if isawaitable(made) else made

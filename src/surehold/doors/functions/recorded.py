@@ -102,8 +102,7 @@ def write_once(what: str, make: Callable[[OpenRun], Published | Answer]) -> Any:
     if context is None or run is None:
         return asyncio.sleep(0) if in_event_loop() else None
     entry = _new_entry(context, run, what, make)
-    awaited = in_event_loop() if context.awaited is None else context.awaited
-    if awaited:
+    if context.in_async:
         return to_await(f"{what}()", _show(context, entry))
     if entry is not None:
         run.ledger.write_now(entry, context.spot)

@@ -237,9 +237,7 @@ class _Wait:
 
 
 def _wait(wait: _Wait) -> Any:
-    context = wait.context
-    awaited = in_event_loop() if context.awaited is None else context.awaited
-    if awaited:
+    if wait.context.in_async:
         return to_await(wait.what, drive_async(wait.actions(), _do_async))
     return drive(wait.actions(), _do)
 

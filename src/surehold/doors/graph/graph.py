@@ -476,16 +476,8 @@ class StateGraph(AsyncClosing):
         *found* is the run, if the caller has looked it up; *tell_spent* is called with the cost of
         the calls that earlier executions recorded.
         """
-        wanted = ResumeRequest(
-            run_id,
-            checkpoint_id,
-            None,
-            answer,
-            answers or {},
-            secrets or {},
-            force,
-            found=found,
-        )
+        given = answer, answers or {}, secrets or {}
+        wanted = ResumeRequest(run_id, checkpoint_id, None, *given, force, found=found)
         return await self._resume(wanted, tell_spent)
 
     async def checkpoint(

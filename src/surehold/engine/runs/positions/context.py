@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from surehold.core.context import framework_task
 from surehold.core.records import Effect, digest_of
+from surehold.engine.commit import in_event_loop
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effect_log import Spot
 from surehold.engine.runs.effects import AwaitsAll
@@ -64,6 +65,11 @@ class CallContext(ABC):
     def awaited(self) -> bool | None:
         """True if the code can await calls, False if it cannot, None if that is not known."""
         return None
+
+    @property
+    def in_async(self) -> bool:
+        """True if a call here gives what is to be awaited."""
+        return in_event_loop() if self.awaited is None else self.awaited
 
     @abstractmethod
     def place(self, name: str, key: str | None) -> str:
