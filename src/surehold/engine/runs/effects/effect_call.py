@@ -351,24 +351,23 @@ class EffectCall:
         return inner.active()
 
     def locate(self, key: str | None, digest: str) -> None:
-        """Take the next position; `actions` does so if this was not called."""
+        """Take the next position; `recorded` does so if this was not called."""
         self._key, self._digest = key, digest
         self._located = self.context.locate(self.policy.name, key, digest)
         if self.context.calls_are_steps:
             self.spot = self.context.spot
 
-    def digest_of(self, called: Called) -> str:
-        """The digest of the arguments of the call, as of when it took its position."""
-        if self._digest is None:
-            self._digest = called.digest()
-        return self._digest
+    def recorded(self, key: str | None, called: Called) -> tuple[str, Effect | None]:
+        """Take the next position; its entry, if that has an outcome for these arguments.
 
-    def recorded(self, key: str | None, digest: str) -> Effect | None:
-        """Take the next position; its entry, if that has an outcome for these arguments."""
+        Returns also the digest of the arguments, as of when the call took its position.
+        """
+        digest = self._digest if self._digest is not None else called.digest()
         if self._located is None:
             self.locate(key, digest)
         known = self._located[1] if self._located is not None else None
-        return known if known is not None and known.done and known.args == digest else None
+        fits = known is not None and known.done and known.args == digest
+        return digest, known if fits else None
 
     def reuse(self, known: Effect) -> Any:
         """Return the recorded outcome, or raise it."""
@@ -383,10 +382,8 @@ class EffectCall:
         if self.context.calls_are_steps:
             self.spot = self.context.spot
 
-    def actions(self, key: str | None, digest: str, called: Called) -> _Actions:
-        """The actions to perform for the call, up to its outcome."""
-        if self._located is None:
-            self.locate(key, digest)
+    def actions(self, digest: str, called: Called) -> _Actions:
+        """The actions to perform for the call at its position, up to its outcome."""
         assert self._located is not None
         place, known, idempotency_key = self._located
         if known is None or not known.done:
@@ -635,11 +632,10 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
         return None
 
     call.context.check()
-    digest = call.digest_of(called)
-    known = call.recorded(key, digest)
+    digest, known = call.recorded(key, called)
     if known is not None:
         return call.reuse(known)
-    actions = call.actions(key, digest, called)
+    actions = call.actions(digest, called)
     try:
         with call.unit():
             if call.run.spans is None:
@@ -666,8 +662,7 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
 def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
     """Carry *call* of a plain function out on this thread, until it is durable."""
     call.context.check()
-    digest = call.digest_of(called)
-    known = call.recorded(key, digest)
+    digest, known = call.recorded(key, called)
     if known is not None:
         return call.reuse(known)
 
@@ -691,7 +686,7 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
                 time.sleep(seconds)
         return None
 
-    actions = call.actions(key, digest, called)
+    actions = call.actions(digest, called)
     try:
         with call.unit():
             if call.run.spans is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from surehold.core.context import framework_task
+from surehold.core.context import FRAMEWORKS, framework_task
 from surehold.core.records import Effect, digest_of
 from surehold.engine.commit import in_event_loop
 from surehold.engine.hooks import hide_secrets
@@ -52,7 +52,7 @@ class CallContext(ABC):
         """The positions of the code that this code is called by."""
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
-        found = framework_task()
+        found = framework_task() if FRAMEWORKS else None
         self.within_task = found[0] if found is not None else None
         """The task of a framework in whose code these positions begin."""
 
@@ -218,7 +218,8 @@ def call_context() -> CallContext | None:
 
 def recording_context() -> CallContext | None:
     """The innermost run that the running code is in, a framework's included."""
-    own, found = call_context(), framework_task()
+    own = CURRENT_STEP.get() or OPEN_RUN.get()
+    found = framework_task() if FRAMEWORKS else None
     if found is None or (own is not None and own.within_task is found[0]):
         return own
     positions: CallContext | None = found[1]()
