@@ -7,6 +7,8 @@ them verifies.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,7 +24,7 @@ from benchmarks.cli import ratios
 from benchmarks.report import Line
 from benchmarks.worker_jobs import no_op, paused, sleeper
 from benchmarks.workload import Times
-from surehold import CheckpointManager, MemoryStorage
+from surehold import CheckpointManager, MemoryStorage, State
 from surehold.core.policy import QUEUED, QueueSettings, after_drive
 from surehold.core.records import Record, seal
 from surehold.executors import Worker, list_workers, queues, served_by
@@ -35,11 +37,13 @@ __all__ = ["fill", "measure"]
 _FEW = 100
 _WAITING = int(os.environ.get("SUREHOLD_BENCH_WAITING") or 100_000)
 _COMPLETED = int(os.environ.get("SUREHOLD_BENCH_COMPLETED") or 60_000)
-_EXPIRED = 50_000
+_EXPIRED = int(os.environ.get("SUREHOLD_BENCH_EXPIRED") or 50_000)
 _AT_ONCE = 200
 _TURNS = 15
 _ROUNDS = 3
 _LIMIT = 1.5
+_BESIDE = 2.0
+"""The limit of what calls may take beside an expiry, by what they take without."""
 _COMMANDS = ("status", "pending", "queue", "runs -n 20")
 _TARGET = "benchmarks.worker_jobs:no_op@1"
 _LATER = 86_400.0
@@ -79,6 +83,67 @@ def compared(medium: str, address: str) -> Iterator[Line]:
     for command, (growth, _, milliseconds) in ratios(few, many, _ROUNDS, _COMMANDS).items():
         line = f"{medium}: surehold {command}, {what}"
         yield Line(line, growth, _LIMIT, note=f"{milliseconds:.0f} ms")
+    yield from _expired(medium, many)
+
+
+def _expired(medium: str, address: str) -> Iterator[Line]:
+    """Remove most of the completed runs by another process, and time calls beside it and before."""
+    left = max(0, _COMPLETED - _EXPIRED)
+    times, gone = Times(), []
+    with CheckpointManager(address) as manager:
+        work = {**calls(manager), "a save": _saves(manager)}
+        for _ in range(2 * _TURNS):
+            for call, do in work.items():
+                times.time(f"{call} before", do)
+        began = time.monotonic()
+        expiring = subprocess.Popen(
+            [sys.executable, "-c", _EXPIRE, address, str(left)], stdout=subprocess.DEVNULL
+        )
+        while expiring.poll() is None:
+            for call, do in work.items():
+                times.time(f"{call} beside", do)
+            gone.append((time.monotonic() - began, _completed(manager)))
+        gone.append((time.monotonic() - began, _completed(manager)))
+        if expiring.returncode or gone[-1][1] != left:
+            raise RuntimeError(f"{gone[-1][1]} runs are left, and not {left}")
+    for call in work:
+        ratio = times.ratio(f"{call} beside", f"{call} before")
+        note = f"{times.median(f'{call} beside') * 1e3:.2f} ms"
+        what = f"{medium}: {call} beside an expiry of {_EXPIRED:,} runs / without"
+        yield Line(what, ratio, _BESIDE, note=note)
+    removing = [at for at, count in gone if left < count < _COMPLETED]
+    early, late = (
+        sum(1 for _, count in gone if low < (_COMPLETED - count) / _EXPIRED <= low + 0.25)
+        for low in (0.0, 0.74)
+    )
+    note = f"{gone[-1][0]:.0f} s in all, {len(removing)} looks at it"
+    what = f"{medium}: the last quarter of an expiry of {_EXPIRED:,} runs / the first"
+    yield Line(what, late / max(1, early), _BESIDE, note=note)
+
+
+_EXPIRE = """
+import sys
+from datetime import timedelta
+from surehold import expire
+expire(timedelta(milliseconds=1), keep_last=int(sys.argv[2]), storage=sys.argv[1])
+"""
+
+
+def _saves(manager: CheckpointManager) -> Callable[[], Any]:
+    """Save the next step of a run that lives meanwhile."""
+    states = [State.new({"log": 0}, run_id=f"live-{uuid4().hex}", name="live")]
+
+    def save() -> None:
+        step = states[0].step + 1
+        states[0] = states[0].set("log", step).at(step=step)
+        manager.save_checkpoint(states[0])
+
+    return save
+
+
+def _completed(manager: CheckpointManager) -> int:
+    counts = manager.storage.count_runs(now=time.time(), most=1).counts
+    return sum(count for (status, _), count in counts.items() if status == "completed")
 
 
 def calls(manager: CheckpointManager) -> dict[str, Callable[[], Any]]:

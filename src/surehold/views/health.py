@@ -27,7 +27,7 @@ from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_li
 from surehold.views.band import Band, read_band
 from surehold.views.costs import CostReport, read_costs
 from surehold.views.documents import Document
-from surehold.views.stats import StorageSurvey, newest_runs, survey_storage
+from surehold.views.stats import StorageSurvey, survey_storage
 from surehold.views.waiting import how_to_resume
 from surehold.views.words import ago, counted, size
 
@@ -36,6 +36,8 @@ _BAND_SECONDS = 2.0
 _LOOKED_AT = 100
 """Runs of one kind, such as stale or failed ones, that are looked at; the others are counted."""
 _NEWEST = 20
+_SHOWN = 50
+"""Runs of each kind that the page names."""
 """Runs that are looked at whatever their status."""
 _LITTLE = 100 << 20
 _LITTLE_SHARE = 0.01
@@ -181,8 +183,6 @@ class HealthSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Runs by status, those that failed or are stale, and the leases that are held."""
 
     at: datetime
-    runs: list[RunInfo]
-    """The newest runs."""
     counts: dict[str, int]
     """All runs by status."""
     wrong: list[tuple[RunInfo, str]]
@@ -234,7 +234,7 @@ class Surveys:
 def survey_health(manager: CheckpointManager) -> HealthSurvey:
     """Count all runs, and look at those that failed, are stale or are held."""
     storage = manager.storage
-    counts, looked = count_by_status(storage, _LOOKED_AT)
+    counts, looked = count_by_status(storage, _SHOWN)
     looked.sort(key=lambda one: -one[0].ordinal)
     now = time.time()
     held: list[tuple[RunInfo, Lease]] = []
@@ -245,7 +245,6 @@ def survey_health(manager: CheckpointManager) -> HealthSurvey:
                 held.append((run, lease))
     return HealthSurvey(
         at=datetime.now(UTC),
-        runs=newest_runs(manager)[0],
         counts=dict(counts.most_common()),
         wrong=[(run, status) for run, status in looked if status in WRONG],
         held=held,

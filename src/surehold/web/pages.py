@@ -32,7 +32,7 @@ from surehold.views.run import (
     with_old,
 )
 from surehold.views.runs import Filter, errors_of, read_runs
-from surehold.views.stats import Figures
+from surehold.views.stats import Figures, newest_runs
 from surehold.views.values import ChatTurn, last_writers, read_turns, state_at
 from surehold.views.waiting import WaitingPage, how_to_resume, read_waiting, recorded_entry
 from surehold.views.words import value_text
@@ -303,15 +303,16 @@ class Pages:
 
     def health(self, request: Request) -> Response:
         """Show what is wrong: failures, stale runs, leases, resumes, damage."""
-        reader = self._site.manager.reader
+        manager = self._site.manager
+        reader = manager.reader
         survey = self._site.surveys.health()
         checked: list[RunVerdict] = []
         if asked(request, "verify"):
-            checked = [verify_headers(reader, run) for run in survey.runs]
+            checked = [verify_headers(reader, run) for run in newest_runs(manager)[0]]
         figures = None
         if asked(request, "resumes"):
             figures = Figures()
-            for run in survey.runs:
+            for run in newest_runs(manager)[0]:
                 _tried(partial(figures.take, reader, run))
         site = self._site
         wrong = [

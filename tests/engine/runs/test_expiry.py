@@ -11,10 +11,10 @@ from tests.executors import jobs
 from tests.servers import postgres, valkey
 
 import surehold
-from surehold import CheckpointManager, State
+from surehold import CheckpointManager, SQLiteStorage, State
 from surehold.core.policy import Expiry
 from surehold.engine.leases import RunLease
-from surehold.engine.runs import expire, plan_expiry, remove_run
+from surehold.engine.runs import expire, expiry, plan_expiry, remove_run
 from surehold.errors import StorageError, UsageError
 from surehold.executors import Worker, served_by
 from surehold.storage.base import RunQuery, Storage
@@ -65,6 +65,18 @@ def test_old_runs_of_a_status_go_and_others_stay(storage: Storage) -> None:
         *("done-2", "done-1", "failed")
     ]
     assert ids(storage) == {"young"}
+
+
+def test_an_expiry_rests_after_each_run_so_that_writers_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        for number in range(3):
+            old(storage, f"done-{number}")
+        left: list[int] = []
+        monkeypatch.setattr(expiry, "_rest", lambda seconds: left.append(len(ids(storage))))
+        assert len(expire("30d", storage=storage)) == 3
+    assert left == [2, 1, 0]
 
 
 def test_runs_that_are_held_pinned_or_of_a_group_stay(storage: Storage) -> None:

@@ -14,6 +14,7 @@ from surehold.engine.runs.expiry import expire as expire
 from surehold.engine.runs.expiry import expire_some as expire_some
 from surehold.engine.runs.expiry import plan_expiry as plan_expiry
 from surehold.engine.runs.expiry import remove_run as remove_run
+from surehold.engine.runs.expiry import remove_runs as remove_runs
 from surehold.engine.runs.leaving import Leaving as Leaving
 from surehold.engine.runs.messages import send as send
 from surehold.engine.runs.migrate import Migrated as Migrated

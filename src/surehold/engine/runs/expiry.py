@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -17,6 +17,9 @@ from surehold.engine.runs.status import runs_with_status, status_of_run
 from surehold.errors import DataError, LeaseHeldError
 from surehold.storage.base import Leasing, RunInfo, RunQuery, this_process
 from surehold.storage.queueing import queues_in
+
+_LONGEST_REST = 0.1
+_rest = time.sleep
 
 
 class ExpiringRun(msgspec.Struct, frozen=True):
@@ -45,12 +48,8 @@ def expire(
     """
     rule = Expiry(older=older, status=status, name=name, keep_last=keep_last)
     with opened(storage) as manager:
-        going = plan_expiry(manager, rule)
-        return [
-            one.run.run_id
-            for one in going
-            if not one.kept and (dry_run or remove_run(manager, one.run))
-        ]
+        going = (one.run for one in plan_expiry(manager, rule) if not one.kept)
+        return [run.run_id for run in (going if dry_run else remove_runs(manager, going))]
 
 
 def plan_expiry(manager: CheckpointManager, rule: Expiry) -> Iterator[ExpiringRun]:
@@ -71,6 +70,18 @@ def expire_some(manager: CheckpointManager, rule: Expiry, most: int) -> list[str
     """Remove up to *most* runs that *rule* matches; return their ids."""
     going = (one.run for one in plan_expiry(manager, rule) if not one.kept)
     return [run.run_id for run in islice(going, most) if remove_run(manager, run)]
+
+
+def remove_runs(manager: CheckpointManager, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
+    """Remove runs one after the other; yield those that were removed.
+
+    After each it rests as long as that took, so that writers beside it have their turn.
+    """
+    for run in runs:
+        began = time.monotonic()
+        if remove_run(manager, run):
+            yield run
+        _rest(min(time.monotonic() - began, _LONGEST_REST))
 
 
 def remove_run(manager: CheckpointManager, run: RunInfo) -> bool:

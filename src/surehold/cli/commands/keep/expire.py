@@ -11,7 +11,7 @@ import msgspec
 
 from surehold.cli import framework as ui
 from surehold.core.policy import Expiry
-from surehold.engine.runs import plan_expiry, remove_run
+from surehold.engine.runs import plan_expiry, remove_runs
 from surehold.errors import UsageError
 
 _SHOWN = 40
@@ -80,7 +80,8 @@ def expire(
         stored = ui.size(sum(one.run.stored for one in going))
         cli.confirm(f"{ui.counted(len(going), 'run')} would be removed, {stored}", yes=yes)
         tried = cli.progress("removing", going, len(going))
-        removed = [one for one in tried if remove_run(cli.manager, one.run)]
+        gone = {run.run_id for run in remove_runs(cli.manager, (one.run for one in tried))}
+        removed = [one for one in going if one.run.run_id in gone]
         kept["changed"] += len(going) - len(removed)
         going = removed
         cli.storage.compact()
