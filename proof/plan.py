@@ -132,6 +132,11 @@ PROOFS: dict[str, Proof] = {
         ("tests/crash/test_races.py",),
         control=False,
     ),
+    "endless": Proof(
+        "a workflow that begins anew for ever stays as small and as quick to resume",
+        ("tests/crash/test_endless.py",),
+        control=False,
+    ),
     "transactions": Proof(
         "a step in the user's own transaction has happened exactly when its rows are there",
         ("tests/crash/test_transactions.py",),
