@@ -77,9 +77,17 @@ Handle = TypeVar("Handle")
 """The handle to a run, or what is awaited for it."""
 _Started = tuple[FunctionRun, RunResult[Any] | None]
 
-_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals")
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event", "signals", "deadline")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
-_START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key", "parent_close")
+_START_OPTIONS = (
+    "queue",
+    "priority",
+    "key",
+    "delay",
+    "idempotency_key",
+    "parent_close",
+    "deadline",
+)
 """Parameters of `Workflow.start` itself; `Workflow.options` is for functions that have one."""
 
 
@@ -351,6 +359,8 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     def run(self, *args: Any, signals: bool | None, **options: Any) -> Ended: ...
     @overload
     def run(self, *args: Any, lease_seconds: float, **options: Any) -> Ended: ...
+    @overload
+    def run(self, *args: Any, deadline: float | None, **options: Any) -> Ended: ...
     def run(  # type: ignore[misc]
         self,
         *args: Any,
@@ -360,6 +370,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         lease_seconds: float = LEASE_SECONDS,
         on_event: Callable[[Event], None] | None = None,
         signals: bool | None = None,
+        deadline: float | None = None,
         **kwargs: Any,
     ) -> Ended:
         """Begin the run, or continue it if it was begun before with the same arguments.
@@ -369,12 +380,11 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         the run being saved as failed: `resume` makes the call that failed again, unless recorded
         calls followed it. *on_event* is called with every event, see `stream`. On SIGINT or
         SIGTERM the recorded call in progress is finished, then the run stops; ``signals=False``
-        leaves signals to the program.
+        leaves signals to the program. *deadline* seconds after its begin the run is cancelled, as
+        by `RunHandle.cancel`.
         """
-        called = args, kwargs
-        return self._execute(
-            partial(self._start, run_id, called, storage, lease_seconds, wait, on_event, signals)
-        )
+        called, rest = (args, kwargs), (lease_seconds, wait, on_event, signals, deadline)
+        return self._execute(partial(self._start, run_id, called, storage, *rest))
 
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle: ...
@@ -394,6 +404,8 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     def start(self, *args: Any, idempotency_key: str | None, **options: Any) -> Handle: ...
     @overload
     def start(self, *args: Any, parent_close: ParentClose, **options: Any) -> Handle: ...
+    @overload
+    def start(self, *args: Any, deadline: float | None, **options: Any) -> Handle: ...
     def start(  # type: ignore[misc]
         self,
         *args: Any,
@@ -405,13 +417,15 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         delay: float | None = None,
         idempotency_key: str | None = None,
         parent_close: ParentClose = "leave",
+        deadline: float | None = None,
         **kwargs: Any,
     ) -> Handle:
         """Queue the run for a worker, and give a handle to it. Nothing is executed here.
 
         The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
         those of higher *priority* start first; those of different *key* s take turns. *delay* is
-        the number of seconds to wait before the start. A second call with the same *run_id*
+        the number of seconds to wait before the start, *deadline* the number after which the run
+        is cancelled, executed or not. A second call with the same *run_id*
         or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
 
         In a run the child has an id of its own that a replay gives again: it is begun once, and
@@ -429,6 +443,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             delay=delay,
             idempotency_key=idempotency_key,
             parent_close=parent_close,
+            deadline=deadline,
         )
         return chosen.start(*args, **kwargs)
 
@@ -443,6 +458,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         delay: float | None = None,
         idempotency_key: str | None = None,
         parent_close: ParentClose = "leave",
+        deadline: float | None = None,
         by: str = "",
     ) -> Submitting[P, Handle]:
         """The workflow with options of `start`, whose names its parameters may have.
@@ -454,8 +470,10 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             raise UsageError(
                 f"parent_close is {parent_close!r}", hint=f"one of {get_args(ParentClose)}"
             )
+        check_above_zero(deadline=deadline)
         submit = partial(
             self._submit,
+            deadline=deadline,
             queue=queue,
             priority=priority,
             key=key,
@@ -554,7 +572,8 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         """Raise an error if `start` with a run id would refuse these arguments."""
         self._check_parameters()
         options: Any = {name: kwargs.pop(name) for name in _START_OPTIONS if name in kwargs}
-        options.pop("parent_close", None)
+        for name in ("parent_close", "deadline"):
+            options.pop(name, None)
         QueueOptions(run_id=self.name, **options)
         for name, value in self._typed.bind(args, kwargs).items():
             self._typed.storable(value, name)
@@ -616,10 +635,11 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         wait: bool,
         on_event: Callable[[Event], None] | None,
         signals: bool | None,
+        deadline: float | None = None,
     ) -> _Started:
         """Open a run that is *called* with these arguments, or with those that it has."""
         arguments = None if called is None else self._typed.bind(*called)
-        check_above_zero(lease_seconds=lease_seconds)
+        check_above_zero(lease_seconds=lease_seconds, deadline=deadline)
         if type(wait) is not bool:
             raise UsageError(f"wait is {wait!r}", hint="give True or False")
         if run_id is None and arguments is not None:
@@ -636,6 +656,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
             awaited=self._awaited,
             signals=signals,
             on_event=on_event,
+            deadline=deadline,
         )
         return execution, execution.open(arguments, lambda: self.entry_point)
 
@@ -645,14 +666,15 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         kwargs: Any,
         where: Target,
         parent: str = "",
+        deadline: float | None = None,
         **wanted: Unpack[StartOptions],
     ) -> RunHandle[Any]:
         """Save the run with its arguments in a queue, and give a handle."""
         options = QueueOptions(**wanted)
         arguments = self._typed.bind(args, kwargs)
         run_id = options.id_for(self.name)
-        entry = self.entry_point
-        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry, parent)
+        entry, told = self.entry_point, (parent, deadline)
+        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry, *told)
         if not begin_queued(where, draft, entry, self.version, options):
             check_begun(self.name, self._typed, run_id, arguments, where)
         return RunHandle(run_id, where, partial(_look, self))

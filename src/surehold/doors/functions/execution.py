@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -25,6 +27,7 @@ from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import (
     KEPT,
     OpenRun,
+    Waiting,
     draft_at,
     open_notes,
     permitted,
@@ -42,8 +45,8 @@ logger = logging.getLogger("surehold.checkpoint")
 _REDACTED = b"[redacted:"
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
-PARENT = "parent_run"
-"""Metadata of a run that another one began."""
+PARENT, DEADLINE = "parent_run", "deadline"
+"""Metadata of a run: the one that began it, and the time after which it is cancelled."""
 GENERATION, _STEPS = "generation", "steps_before"
 """Metadata of a run that has begun anew: how often, and the recorded calls before."""
 _FORGETS_EVERY = 32
@@ -66,6 +69,7 @@ class FunctionRun:
         awaited: bool,
         signals: bool | None,
         on_event: Callable[[Event], None] | None = None,
+        deadline: float | None = None,
     ) -> None:
         self.version = version
         self.arguments: Mapping[str, Any] = {}
@@ -80,6 +84,7 @@ class FunctionRun:
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point: Callable[[], str] = str
         self._first = 0
+        self._seconds = deadline
         self._parent = ""
         """The run that began this one."""
         self._generation = 0
@@ -124,6 +129,7 @@ class FunctionRun:
         assert newest is not None
         self._values, self.version = _own_values(newest, state.to_dict())
         self._parent = newest.metadata.get(PARENT, "")
+        opened.deadline = newest.metadata.get(DEADLINE)
         self._generation = newest.metadata.get(GENERATION, 0)
         if self._generation:  # it has other arguments by now
             arguments = None
@@ -157,6 +163,8 @@ class FunctionRun:
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         stored = copied(_storable(self._typed, arguments))
         self._values, self.arguments = {"arguments": stored}, copied(stored)
+        if self._seconds is not None:
+            self._opened.deadline = time.time() + self._seconds
         self._save("routine", "running", {})
         first = self._opened.newest
         if first is None:
@@ -309,10 +317,18 @@ class FunctionRun:
             self._save_ending(ending, error, asked)
             return self._result(ending.status)
         self._save(ending.kind, ending.status, {}, notes=asked)
-        waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
+        waiting = tuple(self._limited(waiting_of(self.run_id, one)) for one in ledger.waiting())
         told = [{"id": one.id, "kind": one.kind, "name": one.name} for one in waiting]
         self._say("run.waiting", waiting=told)
         return self._result("waiting", waiting=waiting)
+
+    def _limited(self, waiting: Waiting) -> Waiting:
+        """The wait, which the run's deadline ends."""
+        if self._opened.deadline is None:
+            return waiting
+        end = datetime.fromtimestamp(self._opened.deadline, UTC)
+        until = end if waiting.until is None else min(waiting.until, end)
+        return msgspec.structs.replace(waiting, until=until)
 
     def _tell_parent(self) -> None:
         if self._parent:
@@ -377,6 +393,8 @@ class FunctionRun:
         )
         if self._parent:
             open_from[PARENT] = self._parent
+        if self._opened.deadline is not None:
+            open_from[DEADLINE] = self._opened.deadline
         if self._generation:
             open_from |= {GENERATION: self._generation, _STEPS: self._steps}
         calls = self._order.count if self._order is not None else 0
@@ -461,16 +479,20 @@ def first_draft(
     arguments: Mapping[str, Any],
     entry_point: str,
     parent: str = "",
+    deadline: float | None = None,
 ) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
     values = {"arguments": _storable(typed, arguments)}
+    told: dict[str, Any] = {PARENT: parent} if parent else {}
+    if deadline is not None:
+        told[DEADLINE] = time.time() + deadline
     place = Place(
         run_id=run_id,
         name=name,
         step=0,
         kind="routine",
         status="running",
-        metadata=read_metadata({PARENT: parent} if parent else {}),
+        metadata=read_metadata(told),
     )
     door = Door("function", version, entry_point)
     return draft_at(place, values, Lineage(), door=door, schema=0)

@@ -140,6 +140,8 @@ class OpenRun:
         """The nested scopes of steps that are still open."""
         self.cancel: Header | None = None
         """The request to cancel the run that is not withdrawn by a requeue."""
+        self.deadline: float | None = None
+        """Seconds since 1970 after which the run is cancelled."""
         self.cleanup_until: float | None = None
         """Seconds since 1970 at which the cleanup of a cancelled run ends; None before it."""
         self.children: list[Any] = []
@@ -417,7 +419,7 @@ class OpenRun:
 
     @property
     def is_cancelled(self) -> bool:
-        """True if someone has asked to cancel the run, as far as is known here.
+        """True if the run is late, or someone has asked to cancel it, as far as is known here.
 
         Whoever asks has written to the run, which its next write finds out. A worker that was told
         stops the run; such a stop is none.
@@ -430,7 +432,12 @@ class OpenRun:
                 self.refresh()
             if self.cancel is not None:
                 self.stop.reason = None
-        return self.cancel is not None
+        return self.cancel is not None or self.is_late
+
+    @property
+    def is_late(self) -> bool:
+        """True if the run is past its deadline."""
+        return self.deadline is not None and time.time() >= self.deadline
 
     def new_cleanup(self) -> float:
         """The time at which a cleanup that begins now has to end."""

@@ -156,7 +156,8 @@ class CallOrder(CallContext):
         order: CallContext | None = self
         while isinstance(order, CallOrder):
             order._told, order = True, order.around
-        return Cancelled(f"run {self.run.run_id!r} was asked to end", run_id=self.run.run_id)
+        why = "is past its deadline" if self.run.is_late else "was asked to end"
+        return Cancelled(f"run {self.run.run_id!r} {why}", run_id=self.run.run_id)
 
     def leave(self, error: BaseException) -> BaseException:
         """Leave the run; a run that was asked to end does not wait instead."""
