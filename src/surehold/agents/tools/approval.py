@@ -6,13 +6,17 @@ says since when it is open, for how long, and what happens then.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
+from types import CodeType
 from typing import Any, TypeAlias
 
 import msgspec
 
 from surehold.agents.tools.definition import Tool
+from surehold.core.records import digest_of
 from surehold.engine.runs import Waiting, interrupt
 from surehold.errors import UsageError
 
@@ -64,14 +68,17 @@ async def ask_approval(
     arguments: Mapping[str, Any],
     *,
     tool: Tool | None = None,
+    function: Callable[..., Any] | None = None,
     key: str | None = None,
     timeout: float | None = None,
     **terms: Any,
 ) -> Approval:
     """Make the run wait until a person approves *operation*; return the answer.
 
-    Edited arguments must fit *tool*. *terms* are added to the question. Without an answer within
-    *timeout* seconds it is a rejection.
+    The answer is bound to the operation, its arguments, and the code of *function* or *tool*: if
+    one of them is another by then, the question is asked again. Edited arguments must fit *tool*.
+    *terms* are added to the question. Without an answer within *timeout* seconds it is a
+    rejection.
     """
     question = {
         "approve": operation,
@@ -79,12 +86,32 @@ async def ask_approval(
         "answers": "true, false, or {approved, arguments, reason}",
         **terms,
     }
+    code = code_version(tool.call if tool is not None and function is None else function)
+    bound = {"tool": operation, "arguments": dict(arguments), "code": code}
     schema = _AnswerSchema(tool)
     try:
-        said: Approval = await interrupt(question, schema=schema, key=key, timeout=timeout)
+        said: Approval = await interrupt(
+            question, schema=schema, key=key, timeout=timeout, bound_to=bound
+        )
     except TimeoutError:
         return Approval(False, reason=TIMED_OUT)
     return said
+
+
+def code_version(function: Any) -> str:
+    """A digest of a function's own code; empty if it has none that is known."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None) if function is not None else None
+    return digest_of(_shape(code).encode()) if code is not None else ""
+
+
+def _shape(code: Any) -> str:
+    """The text of code that is the same in every process of one version of Python."""
+    if isinstance(code, CodeType):
+        consts = [_shape(one) for one in code.co_consts]
+        return repr((code.co_code.hex(), code.co_names, code.co_varnames, consts))
+    return repr(sorted(map(repr, code))) if isinstance(code, frozenset) else repr(code)
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,8 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seconds since 1970 after which no answer is waited for."""
     expired: bool = False
     """No answer came in time."""
+    bound: dict[str, str] = {}
+    """Digests of what the answer is bound to, such as the tool, arguments and code of a call."""
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -72,6 +74,12 @@ class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     id: str
     value: msgspec.Raw
+    bound: dict[str, str] = {}
+    """What the question was bound to when it was answered."""
+    asked: msgspec.Raw = msgspec.Raw()
+    """The text of such a question."""
+    taken: bool = False
+    """The run has taken a bound answer, and acted on it."""
 
 
 class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, overload
 
 import msgspec
 
-from surehold.core.records import Answer, Question
+from surehold.core.records import Answer, Question, digest_of
 from surehold.core.values import decode, encode
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effects import to_await
@@ -19,18 +19,34 @@ from surehold.errors import Interrupted, UsageError
 T = TypeVar("T")
 
 _NOTHING: Any = object()
+_DIGITS = 16
 
 
 @overload
 def interrupt(
-    question: Any, *, schema: type[T], key: str | None = None, timeout: float | None = None
+    question: Any,
+    *,
+    schema: type[T],
+    key: str | None = None,
+    timeout: float | None = None,
+    bound_to: Mapping[str, Any] | None = None,
 ) -> Coroutine[Any, Any, T]: ...
 @overload
 def interrupt(
-    question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
+    question: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    timeout: float | None = None,
+    bound_to: Mapping[str, Any] | None = None,
 ) -> Coroutine[Any, Any, Any]: ...
 def interrupt(
-    question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
+    question: Any,
+    *,
+    schema: Any = None,
+    key: str | None = None,
+    timeout: float | None = None,
+    bound_to: Mapping[str, Any] | None = None,
 ) -> Coroutine[Any, Any, Any]:
     """Ask *question*; the answer may come days later and in another process.
 
@@ -45,14 +61,21 @@ def interrupt(
     order is not fixed. Without an answer *timeout* seconds after it was first asked, this call is
     a `TimeoutError`, on every replay too; a worker resumes the run then by itself. A step,
     effect or tool can ask only if it may be repeated: it is called again with the answer.
+
+    *bound_to* is what the answer is for, such as the arguments of a call: the question records a
+    digest of each value. If one is another when the answer is there, the answer is not taken; the
+    question is asked again, and its problem shows both sides.
     """
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
     check_awaited("interrupt()", "call surehold.wait_for(event)")
-    return to_await("interrupt()", _ask(question, schema, key, timeout))
+    bound = {name: digest_of(encode(value))[:_DIGITS] for name, value in (bound_to or {}).items()}
+    return to_await("interrupt()", _ask(question, schema, key, timeout, bound))
 
 
-async def _ask(question: Any, schema: Any, key: str | None, timeout: float | None) -> Any:
+async def _ask(
+    question: Any, schema: Any, key: str | None, timeout: float | None, bound: dict[str, str]
+) -> Any:
     context = call_context()
     run = context.run if context is not None else None
     if context is None or run is None:
@@ -74,7 +97,11 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
     known, problem = ledger.find(Answer, position), ""
     if known is not None and not (asked is not None and asked.expired):
         answer, problem = _fitted(decode(bytes(known.value)), schema)
+        if not known.taken:
+            problem = problem or _changed(known.bound, known.asked, bound, question)
         if not problem:
+            if bound and not known.taken:  # what it allows is done from here on
+                ledger.defer(msgspec.structs.replace(known, taken=True), spot)
             return answer
     if asked is None:
         context.check_new(position)
@@ -87,25 +114,42 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
         raise TimeoutError(f"no answer to {position} came in time")
     if given is not _NOTHING:
         answer, problem = _fitted(given, schema)
+        if asked is not None and not problem:
+            problem = _changed(asked.bound, asked.text, bound, question)
         if not problem:
-            await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
+            text = msgspec.Raw(encode(given))
+            await ledger.write(Answer(id=position, value=text, bound=bound, taken=True), spot)
             context.say("run.answered", question=position, node=spot.node)
             return answer
         ledger.refused = UsageError(
             f"the answer to {position} does not fit: {problem}", question=position
         )
+    if asked is not None and asked.bound == bound:
+        problem = problem or asked.problem  # of the last answer, which was not taken
     asked = Question(
         id=position,
         text=msgspec.Raw(encode(question)),
         schema=_described(schema),
         problem=problem,
         until=until,
+        bound=bound,
     )
     ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
     await asyncio.sleep(0)  # sibling tasks that begin now ask their questions, too
     run_id = run.run_id
     left = Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
     raise context.leave(left)
+
+
+def _changed(before: dict[str, str], text: msgspec.Raw, bound: dict[str, str], now: Any) -> str:
+    """The problem of an answer to another call than this; empty without one."""
+    if not before or not bound or before == bound:
+        return ""
+    names = [name for name in {**before, **bound} if before.get(name) != bound.get(name)]
+    digests = [f"{name} was {before.get(name)}, is {bound.get(name)} now" for name in names]
+    told = f"the answer was to another call: {', '.join(digests)}"
+    asked, asks = bytes(text).decode(), encode(now).decode()
+    return told if asked == asks else f"{told}; it was asked {asked}, and is asked {asks} now"
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:

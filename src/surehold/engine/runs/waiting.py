@@ -276,7 +276,10 @@ def _settled(known: Entry, value: Any, error: str | None, repeat: bool) -> Effec
         check_fits(known.id, value, known.schema)
     elif isinstance(known, Timer) and not known.event:
         raise UsageError(f"{known.id!r} waits for a time", hint="it ends by itself")
-    return Answer(id=known.id, value=msgspec.Raw(encode(value)))
+    entry = Answer(id=known.id, value=msgspec.Raw(encode(value)))
+    if isinstance(known, Question) and known.bound:
+        entry.bound, entry.asked = known.bound, known.text
+    return entry
 
 
 def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:

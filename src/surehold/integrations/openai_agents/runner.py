@@ -209,7 +209,7 @@ class _Began:
         if not isinstance(arguments, dict):
             arguments = {"input": arguments}
         key = self._execution.key("question", name, item.call_id or "")
-        said = await ask_approval(name, arguments, key=key)
+        said = await ask_approval(name, arguments, function=_function_of(item), key=key)
         if not said.approved:
             return said.reason or ""
         if said.arguments is not None and dict(said.arguments) != arguments:
@@ -221,6 +221,12 @@ class _Began:
         """Close the provider of models that was made for this execution."""
         if self._owns_provider:
             await self._provider.aclose()
+
+
+def _function_of(item: ToolApprovalItem) -> Any:
+    """The function tool that waits for an approval; None for a tool of another kind."""
+    tools = original_of(item.agent).tools
+    return next((one for one in tools if one.name == item.tool_name), None)
 
 
 class _Stream:

@@ -167,7 +167,7 @@ class SureholdDurability(BaseDurabilityCapability[AgentDepsT]):
         here = _agents_in(found[1])[ctx.run_id or ""]
         keys = [here.key(ctx, "question", call.tool_call_id) for call in requests.approvals]
         asked = [
-            asyncio.ensure_future(_ask(call, key))
+            asyncio.ensure_future(_ask(call, key, _function_of(ctx, call.tool_name)))
             for call, key in zip(requests.approvals, keys, strict=True)
         ]
         await asyncio.gather(*asked, return_exceptions=True)
@@ -180,8 +180,15 @@ def _agents_in(run: OpenRun) -> dict[str, AgentRun]:
     return AGENT_RUNS.setdefault(run, {})
 
 
-async def _ask(call: ToolCallPart, key: str) -> ToolApproved | ToolDenied:
-    said = await ask_approval(call.tool_name, call.args_as_dict(), key=key)
+def _function_of(ctx: RunContext[Any], name: str) -> Any:
+    """The function of a tool; None for one of another kind, as of an MCP server."""
+    known = (ctx.tool_manager.tools if ctx.tool_manager is not None else None) or {}
+    tools = getattr(known[name].toolset, "tools", {}) if name in known else {}
+    return getattr(tools.get(name), "function", None)
+
+
+async def _ask(call: ToolCallPart, key: str, function: Any) -> ToolApproved | ToolDenied:
+    said = await ask_approval(call.tool_name, call.args_as_dict(), function=function, key=key)
     if said.approved:
         return ToolApproved(override_args=said.arguments)
     return ToolDenied(said.reason) if said.reason else ToolDenied()
