@@ -115,20 +115,21 @@ def tally(db: apsw.Connection, now: float, most: int) -> RunTally:
 
 
 _TALLY = f"""
-SELECT status, hold, count(*),
+SELECT status, '', count(*), '[]' FROM runs WHERE status <> 'running' GROUP BY status
+UNION ALL
+SELECT 'running', hold, count(*),
     json_group_array(pk ORDER BY pk DESC) FILTER (WHERE hold IN ('held', 'ended', 'dead'))
 FROM (
-    SELECT u.pk, u.status, CASE
-        WHEN u.status <> 'running' THEN ''
+    SELECT u.pk, CASE
         WHEN l.owner IS NOT NULL AND l.expires_at > :now THEN 'held'
         WHEN e.state IN ('ready', 'waiting', 'dead') THEN e.state
         WHEN instr((SELECT header FROM records WHERE run = u.pk AND seq = u.latest),
             '{SAVED_BY_HAND}') THEN 'manager'
         WHEN l.epoch > 0 THEN 'ended' ELSE '' END AS hold
-    FROM runs u
-        LEFT JOIN leases l ON u.status = 'running' AND l.run_id = u.run_id
-        LEFT JOIN entries e ON u.status = 'running' AND e.run_id = u.run_id
-) GROUP BY status, hold"""
+    FROM runs u LEFT JOIN leases l ON l.run_id = u.run_id LEFT JOIN entries e ON e.run_id = u.run_id
+    WHERE u.status = 'running'
+) GROUP BY hold"""
+"""Runs that are not stored as running are counted by an index alone."""
 
 
 _INFO, _ = runs_listing(RunQuery(run_id=""))
