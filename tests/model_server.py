@@ -122,10 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self._events(events, number)
         else:
-            self._json(whole)
+            self._json(whole, number=number)
         self.server.at(number, "answered")
 
-    def _json(self, tree: Any, status: int = 200) -> None:
+    def _json(self, tree: Any, status: int = 200, number: int = 0) -> None:
         data = json.dumps(tree).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -135,6 +135,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
+        if (number, "midway") in self.server.kill:
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.server.at(number, "midway")
+            data = data[len(data) // 2 :]
         self.wfile.write(data)
 
     def _events(self, events: list[bytes], number: int) -> None:

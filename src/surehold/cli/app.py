@@ -33,7 +33,7 @@ def main(
     try:
         with warnings.catch_warnings():
             # Such a value is shown as it is stored.
-            warnings.filterwarnings("ignore", message="no type is registered as")
+            warnings.filterwarnings("ignore", message="no type is known as")
             return _run(words, terminal, page)
     except KeyboardInterrupt:
         terminal.say("interrupted")

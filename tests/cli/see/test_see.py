@@ -90,7 +90,7 @@ def test_runs_as_lines_are_one_for_each(on: Surehold) -> None:
 
 def test_log_shows_what_each_step_changed_with_effects_and_marks(on: Surehold) -> None:
     out = on("log", "report-mon").out
-    assert 'facts + "kelp is a brown alga"' in out
+    assert 'tool: kelp is a brown alga; facts + "kelp is a brown alga"' in out
     assert 'search@3 "kelp is a brown alga" ($0.002)' in out
     assert 'approve@6: "Publish the report on kelp?"' in out
     assert "completed #published" in out

@@ -155,7 +155,8 @@ def test_a_changed_request_stops_the_run_and_is_explained(
     assert server.count == 2
     done = shell.exec(command=command, SAID="hi at 2026-11-18 20:00:01")
     assert done.returncode == 8 and server.count == 2
-    assert 'recorded  "hello"' in done.stderr and "body.messages[0]" in done.stderr
+    last = done.stderr[done.stderr.rindex("surehold: ") :].splitlines()  # what exec itself says
+    assert "    body.messages[0]" in last and '      recorded  "hello"' in last
     live = shell.exec("--on-divergence", "live", command=command, SAID="hi")
     assert live.returncode == 0 and server.count == 4
 
@@ -189,6 +190,9 @@ if __name__ == "__main__":
 def test_what_cannot_be_recorded_is_said(shell: Shell, server: ModelServer) -> None:
     done = shell.exec(command=[sys.executable, "-I", "-c", "print(1)"])
     assert done.returncode == 0 and "nothing was recorded" in done.stderr
+    silent = shell.run("exec", "--", sys.executable, "-c", "print('$(id)')")
+    assert silent.returncode == 0 and "no model call was seen" in silent.stderr
+    assert re.search(r"; --run [\w.-]+ resumes it", silent.stderr)
     missing = shell.run("exec", "--run", "other", "--", "no-such-command")
     assert missing.returncode == 4 and "no-such-command" in missing.stderr
 

@@ -68,6 +68,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         >>> Program(command=("python", "-u", "agents/kelp.py", "--deep")).name
         'kelp.py'
         """
+        if "-c" in self.command[1:]:
+            return Path(self.command[0]).name
         words = [word for word in self.command[1:] if not word.startswith("-")]
         if _is_python(self.command[0]) and words:
             return Path(words[0]).name
@@ -142,6 +144,8 @@ def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -
             " (--proxy on serves other programs; python -I and -E, tox and frozen programs"
             " leave the recorder out)"
         )
+    elif code == 0 and not start.recording.count:
+        say("no model call was seen (--record URL-PATTERN records other requests, too)")
     return ProgramEnd(
         run_id=shelf.run_id,
         code=code if code >= 0 else 128 - code,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -242,21 +241,25 @@ def marked(old: str, new: str) -> list[Part] | None:
     return parts
 
 
-def step_words(changes: Sequence[Change], width: int = 60) -> str:
-    """A step in a line: the messages of it, else the changed keys.
+def step_words(changes: Sequence[Change], width: int = 60, *, whole: bool = False) -> str:
+    """A step in a line: the messages of it, else the changed keys; both if *whole*.
 
-    A framework's own keys are left out if there are others.
+    A framework's own keys are left out if there is anything else.
     """
-    said = []
-    for turn in itertools.chain.from_iterable(map(_turns_of, changes)):
-        text = " ".join(turn.text.split())
-        words = f"{turn.role}: {cut(text, width)}" if text else turn.role
-        said.append(f"{words} {', '.join(turn.calls)}".strip())
-    if said:
-        return "; ".join(said)
+    said, others = [], []
+    for change in changes:
+        turns = _turns_of(change)
+        if not turns:
+            others.append(change)
+        for turn in turns:
+            text = " ".join(turn.text.split())
+            words = f"{turn.role}: {cut(text, width)}" if text else turn.role
+            said.append(f"{words} {', '.join(turn.calls)}".strip())
     own = ("branch:", "__", "-branch:")
-    kept = [change for change in changes if not keys_of(change.path)[0].startswith(own)]
-    return change_words(kept or changes, width)
+    kept = [one for one in others if not keys_of(one.path)[0].startswith(own)]
+    if said and not (whole and kept):
+        return "; ".join(said)
+    return "; ".join([*said, change_words(kept or changes, width)])
 
 
 def _turns_of(change: Change) -> list[ChatTurn]:

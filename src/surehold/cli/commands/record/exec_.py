@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +67,16 @@ def sources(freeze: list[str] | None) -> tuple[str, ...]:
     return tuple(one for word in freeze or () for one in word.split(",") if one)
 
 
+def say_lines(cli: ui.Cli) -> Callable[[str], None]:
+    """Prints what a recorded program comes to; a divergence has several lines."""
+
+    def say(text: str) -> None:
+        for line in f"surehold: {text}".splitlines():
+            cli.say(line)
+
+    return say
+
+
 @ui.command
 def exec_(
     cli: ui.Cli,
@@ -103,10 +115,11 @@ def exec_(
         restart=restart,
         backoff=backoff,
     )
-    run_id = run or f"{Path(program.name).stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    stem = re.sub(r"[^\w.-]+", "-", Path(program.name).stem)
+    run_id = run or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     if run is None:
         cli.say(f"surehold: run {run_id}; --run {run_id} resumes it")
-    ended = execute(program, run_id, cli.open(), lambda line: cli.say(f"surehold: {line}"))
+    ended = execute(program, run_id, cli.open(), say_lines(cli))
     if not cli.for_people:
         cli.give(document_of(ended), list)
     return ended.code

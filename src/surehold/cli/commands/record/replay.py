@@ -18,6 +18,7 @@ from surehold.cli.commands.record.exec_ import (
     Urls,
     chosen,
     document_of,
+    say_lines,
     sources,
 )
 from surehold.cli.entries import entry_for
@@ -111,9 +112,7 @@ def replay(
         freeze=sources(freeze),
     )
     source = cli.finder.run(run).run_id
-    ended = replay_program(
-        program, source, cli.manager, lambda line: cli.say(f"surehold: {line}"), fork=run_id
-    )
+    ended = replay_program(program, source, cli.manager, say_lines(cli), fork=run_id)
     if not cli.for_people:
         cli.give(document_of(ended), list)
     return ended.code

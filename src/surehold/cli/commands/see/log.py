@@ -11,7 +11,7 @@ from surehold.cli import framework as ui
 from surehold.core.records import Header
 from surehold.engine.runs import NoteView
 from surehold.views.forks import draw
-from surehold.views.run import answer_of, call_words
+from surehold.views.run import answer_of, call_words, step_words
 from surehold.views.timeline import (
     SHOWN,
     History,
@@ -89,7 +89,7 @@ def _row(moment: TimelineEntry) -> list[object]:
         header.node or "",
         _mark_words(header, moment.pinned),
         ui.Cell(ui.size(header.size), "dim"),
-        ui.change_words(moment.changes)
+        step_words(moment.changes, whole=True)
         or ui.Cell("cannot be read" if moment.damaged else "nothing", "dim"),
     ]
 
@@ -114,7 +114,7 @@ def moment_cells(moment: TimelineEntry, width: int) -> list[object]:
         f"{header.node or '':<12}  ",
         marks,
         "  " if marks.text else "",
-        ui.change_words(moment.changes, width),
+        step_words(moment.changes, width, whole=True),
         *([ui.Cell(f"  {_error_words(moment)}", "red")] if moment.error else []),
     ]
 
@@ -205,7 +205,7 @@ def _records(moments: list[TimelineEntry]) -> Iterator[object]:
 
 def _record_row(moment: TimelineEntry) -> list[object]:
     header = moment.header
-    what = _error_words(moment) or ui.change_words(moment.changes)
+    what = _error_words(moment) or step_words(moment.changes, whole=True)
     for note in moment.notes:
         what = " ".join(word for word in (note.state, _note_words(note)) if word)
         if note.kind not in ("effect", "question", "answer") and note.facts:
