@@ -50,7 +50,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
+def test_appends_begin_beside_a_slow_one_only_where_none_waits_for_another(
     parallel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Gated, "parallel_appends", parallel)
@@ -71,7 +71,7 @@ def test_a_second_append_begins_beside_a_slow_one_only_where_that_is_faster(
         storage.gate.set()
         for one in done:
             one.result(PATIENCE)
-        assert len(storage.appends) <= 5
+        assert parallel or len(storage.appends) == 2, "all that waited share the second one"
         seqs = [one.seq for one in storage.headers(RecordQuery(run_id="slow", notes=True))]
         assert seqs == [2, 1]
 
