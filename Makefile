@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage e2e browser screens peers lint types web docs dist bench proof lock clean system
+.PHONY: help demo test coverage e2e browser screens peers newest lint types web docs dist bench proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -60,6 +60,18 @@ screens: .venv-browser/ready ## make the pictures of the page for the documentat
 peers: .venv-peers/ready .venv-agents/ready ## run other projects' own suites with our integrations in them
 	@.venv-peers/bin/python tests/peers/run.py build/peers
 	@.venv-agents/bin/python tests/peers/run.py build/peers strands
+
+# Not pinned, so that a release which breaks a drop-in is seen: run it every week.
+newest: .venv/bin/uv ## run the tests and suites of all drop-ins with the newest releases of their frameworks
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-newest
+	@$(UV) pip install --quiet --upgrade --python .venv-newest/bin/python --group dev --group peers \
+		-e '.[agent-framework,langgraph,mcp,openai-agents,otel,postgres,pydantic-ai,redis,web]'
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-newest-strands
+	@$(UV) pip install --quiet --upgrade --python .venv-newest-strands/bin/python --group agents -e '.[strands]'
+	@SUREHOLD_NEWEST=1 .venv-newest/bin/python tests/peers/run.py build/newest
+	@SUREHOLD_NEWEST=1 .venv-newest-strands/bin/python tests/peers/run.py build/newest strands
+	@.venv-newest/bin/pytest $(PARALLEL) --ignore=tests/integrations/recorder tests/integrations tests/peers
+	@.venv-newest-strands/bin/pytest -q tests/integrations/strands
 
 lint: .venv/ready ## check style, format and the lock files
 	$(BIN)/ruff check .
@@ -112,7 +124,7 @@ lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) pyproject.toml --group agents -o requirements/agents.txt
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-agents .venv-bench .venv-browser .venv-engines .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-agents .venv-bench .venv-browser .venv-engines .venv-newest .venv-newest-strands .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -9,6 +9,8 @@ The suites of the OpenAI Agents SDK, the Claude Agent SDK, the MCP SDK and Stran
 their stock class and with ours: a test that fails with ours alone is an error, unless `DIFFERS`
 names it. That of Strands runs alone, by a second argument `strands`: it needs older packages.
 
+With SUREHOLD_NEWEST set, the versions are those that are installed, and no hash is asked for.
+
 Agent Framework's source distributions hold no tests. With AGENT_FRAMEWORK set to a checkout of
 its repository, and that version installed, its checkpoint tests are run as well.
 """
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -128,22 +131,37 @@ def _compare(root: Path, plugin: str, arguments: list[str]) -> int:
 
 def _source_of(package: str, directory: Path) -> Path:
     """The unpacked source distribution of a pinned package."""
-    form = rf"^{package}==(\S+)(?: \\\n +--hash=\S+)+"
-    pins = "\n".join(path.read_text() for path in PINS)
-    pin = re.search(form, pins, re.MULTILINE)
-    if pin is None:
-        raise SystemExit(f"no lock file pins {package}")
-    root = directory / f"{package.replace('-', '_')}-{pin[1]}"
+    if os.environ.get("SUREHOLD_NEWEST"):
+        number, pin = _newest(package), f"{package}=={_newest(package)}"
+    else:
+        form = rf"^{package}==(\S+)(?: \\\n +--hash=\S+)+"
+        pins = "\n".join(path.read_text() for path in PINS)
+        found = re.search(form, pins, re.MULTILINE)
+        if found is None:
+            raise SystemExit(f"no lock file pins {package}")
+        number, pin = found[1], found[0]
+    root = directory / f"{package.replace('-', '_')}-{number}"
     if not root.exists():
         wanted = directory / f"{package}.txt"
-        wanted.write_text(pin[0] + "\n")
+        wanted.write_text(pin + "\n")
         fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
         fetch += ["--disable-pip-version-check", "--no-build-isolation", "--no-binary", ":all:"]
-        fetch += ["--require-hashes", "-r", str(wanted), "-d", str(directory)]
+        fetch += ["--require-hashes"] if "--hash" in pin else []
+        fetch += ["-r", str(wanted), "-d", str(directory)]
         subprocess.run(fetch, check=True)
         with tarfile.open(directory / f"{root.name}.tar.gz") as packed:
             packed.extractall(directory, filter="data")
     return root
+
+
+def _newest(package: str) -> str:
+    """The version that is installed here; of a package that is not, the newest of the index."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        command = [sys.executable, "-m", "pip", "index", "versions", package]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return told.split("(", 1)[1].split(")", 1)[0]
 
 
 def _run(
