@@ -21,4 +21,4 @@ def booking(guest: str) -> str:
 
 if __name__ == "__main__":
     result = booking.run("Ann", run_id="booking-1", wait=False)
-    print(result.status, result.value or "")
+    print(result.status, result.returned or "")

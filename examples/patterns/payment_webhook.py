@@ -26,4 +26,4 @@ def pay(cents: int) -> str:
 
 if __name__ == "__main__":
     result = pay.run(990, run_id="payment-1", wait=False)
-    print(result.status, result.value or "")
+    print(result.status, result.returned or "")

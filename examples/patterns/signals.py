@@ -26,4 +26,4 @@ def greeter() -> list[str]:
 
 if __name__ == "__main__":
     result = greeter.run(run_id="greeter-1", wait=False)
-    print(result.status, result.value)
+    print(result.status, result.returned)

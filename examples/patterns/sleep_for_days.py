@@ -27,4 +27,4 @@ def reminder(number: int = 1) -> str:
 
 if __name__ == "__main__":
     result = reminder.run(run_id="reminder-1", wait=False)
-    print(result.status, result.value or "")
+    print(result.status, result.returned or "")

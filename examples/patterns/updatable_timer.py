@@ -26,4 +26,4 @@ def alarm(seconds: float) -> str:
 
 if __name__ == "__main__":
     result = alarm.run(3600, run_id="alarm-1", wait=False)
-    print(result.status, result.value or "")
+    print(result.status, result.returned or "")

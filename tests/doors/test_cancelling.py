@@ -86,7 +86,7 @@ def test_a_run_in_the_foreground_cleans_up_and_ends_cancelled(manager: Checkpoin
     asking = cancelled_when_reached(manager, "one")
     result = job.run(run_id="one", storage=manager)
     asking.join()
-    assert (result.status, result.value) == ("cancelled", None)
+    assert (result.status, result.returned) == ("cancelled", None)
     assert 4 <= len(done) < 100_000
     assert done[-2:] == ["clean up", "release"]
     assert done.count("clean up") == 1

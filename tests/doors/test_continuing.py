@@ -51,7 +51,7 @@ async def counts_async(number: int, last: int) -> int:
 
 async def test_a_run_begins_anew_until_it_returns(manager: CheckpointManager) -> None:
     result = counts.run(0, 100, run_id="a", storage=manager)
-    assert (result.status, result.value) == ("completed", 100)
+    assert (result.status, result.returned) == ("completed", 100)
     assert [number for number, _ in done] == [*range(100)]
     assert len({key for _, key in done}) == 100, "each has a key of its own"
     done.clear()

@@ -57,4 +57,4 @@ def test_a_workflow(db: str) -> None:
         return first + length("abcde")
 
     result = job.run(run_id="r")
-    assert (result.status, result.value, seen) == ("completed", 8, [True])
+    assert (result.status, result.returned, seen) == ("completed", 8, [True])

@@ -309,7 +309,7 @@ async def test_agents_return_run_results_and_stream_events_and_text() -> None:
     events = [event async for event in stream]
     result = stream.result
     assert isinstance(result, RunResult)
-    assert (result.status, result.value, result.answer) == ("completed", "kelp", "kelp")
+    assert (result.status, result.returned, result.answer) == ("completed", "kelp", "kelp")
     assert (result.run_id, result.usage.calls, result.saved.calls) == ("r", 1, 0)
     assert result.state.agent_id == "researcher" and result.step == 2
     assert [event.seq for event in events] == sorted(event.seq for event in events)

@@ -55,7 +55,7 @@ async def test_a_step_wins_against_an_event(manager: CheckpointManager, wait: bo
         return await surehold.race(slow(), surehold.wait_for("stop"))
 
     result = await race.run(run_id="r", storage=manager, wait=wait)
-    assert (result.status, result.value) == ("completed", "work")
+    assert (result.status, result.returned) == ("completed", "work")
     assert begun == ended == ["work"]
     assert surehold.pending(storage=manager) == []
 

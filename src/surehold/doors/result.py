@@ -11,6 +11,7 @@ from surehold.core.cards import card
 from surehold.core.records import Effect
 from surehold.engine.journal import Note, Reader, read_since
 from surehold.engine.runs import Waiting
+from surehold.errors import RunError
 
 T = TypeVar("T")
 
@@ -90,8 +91,8 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     status: str
     """``completed``, ``waiting``, ``interrupted`` if it was asked to stop, or how a limit ended it;
     where a run is only looked at, any status."""
-    value: T | None = None
-    """The return value of a completed function."""
+    returned: T | None = None
+    """The return value of a completed function, the answer of an agent or a fleet; None before."""
     state: Any = None
     """The state of a graph, an agent or a fleet, as far as it has come."""
     step: int = 0
@@ -109,15 +110,33 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """True if the run has ended well."""
         return self.status == "completed"
 
+    @property
+    def value(self) -> T:
+        """The return value of a completed function, the answer of an agent or a fleet.
+
+        A `RunError` if the run has not come that far; `returned` is None then.
+        """
+        if self.returned is None and not self.completed:
+            waits = ", ".join(one.id for one in self.waiting)
+            why = f" for {waits}" if waits else f": {self.error}" if self.error else ""
+            command = "pending" if waits else "show"
+            raise RunError(
+                f"run {self.run_id!r} has no value: it is {self.status}{why}",
+                hint=f"look at result.status; surehold {command} {self.run_id}",
+                run_id=self.run_id,
+                status=self.status,
+            )
+        return self.returned  # type: ignore[return-value]
+
     def _repr_html_(self) -> str:
         """The outcome as a card, in a notebook."""
         saved = f"${self.saved.dollars:.3f} not paid again" if self.saved.dollars else ""
         cost = f"${self.usage.dollars:.3f}" if self.usage.dollars else ""
-        rows: dict[str, Any] = {} if self.value is None else {"value": self.value}
+        rows: dict[str, Any] = {} if self.returned is None else {"value": self.returned}
         rows |= {"error": self.error} if self.error else {}
         rows |= {f"waits for {one.id}": one.question for one in self.waiting}
         values = getattr(self.state, "to_dict", None)
-        if self.value is None and values is not None:
+        if self.returned is None and values is not None:
             rows |= values()
         return card(self.run_id, self.status, [f"step {self.step}", cost, saved], rows)
 

@@ -18,7 +18,7 @@ from surehold.engine.hooks import HookManager
 from surehold.engine.leases import GrantedLease
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.metrics import Metrics
-from surehold.engine.runs import StopScope
+from surehold.engine.runs import StopScope, quietly
 from surehold.engine.runs.effects import traceback_text
 from surehold.errors import (
     DataError,
@@ -90,6 +90,7 @@ def drive(
     """
     began = time.monotonic()
     with ExitStack() as stack:
+        stack.enter_context(quietly())
         if not isinstance(storage, Storage):
             storage = stack.enter_context(CheckpointManager(storage)).storage
         if lease is not None:

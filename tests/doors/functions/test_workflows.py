@@ -135,7 +135,7 @@ def test_a_step_that_asks_makes_the_run_wait(db: str, calls: Calls) -> None:
     with pytest.raises(Killed):
         plan.run([1, 2, 3], run_id="r", storage=db)
     result = plan.resume("r", storage=db)
-    assert result.status == "waiting" and result.value is None
+    assert result.status == "waiting" and result.returned is None
     (one,) = result.waiting
     assert (one.kind, one.name, one.id) == ("effect", "work", "work@2")
     assert pending(storage=db) == [one]

@@ -40,7 +40,13 @@ from surehold.doors.resume import Resumable, RunHere, module_that_makes, no_run
 from surehold.doors.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from surehold.engine.hooks import HookEvent, HookManager, pre_outcome
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.engine.runs import InterruptMode, StopRequests, check_not_held, questions_of
+from surehold.engine.runs import (
+    InterruptMode,
+    StopRequests,
+    check_not_held,
+    questions_of,
+    tell_failed,
+)
 from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Drained, Interrupted, StepError, UsageError, VetoError
 from surehold.storage.base import Storage
@@ -485,6 +491,8 @@ class Agent(AsyncClosing):
             status = "completed"
         self.say_resumed()
         self.state.status = status
+        if status == "failed":
+            tell_failed(start.run_id, self.state.metadata.get("error") or "")
         return result_of(self.state, self.config, self.answer, waiting, self._saved)
 
     def _open_model(self) -> Model:

@@ -54,14 +54,14 @@ class AgentResult(RunResult[Any], frozen=True, kw_only=True):
 
     def __getitem__(self, name: str) -> Any:
         """A field by name: ``result["status"]``."""
-        if name not in self.__struct_fields__:
+        if name not in self.__struct_fields__ and name != "value":
             raise KeyError(name)
         return getattr(self, name)
 
     def to_dict(self) -> dict[str, Any]:
         """The result as a dict, without the state."""
         made = msgspec.structs.asdict(self)
-        del made["state"], made["value"]
+        del made["state"], made["returned"]
         spent = {name: msgspec.structs.asdict(made[name]) for name in ("usage", "saved")}
         return {**made, **spent, "budget": asdict(self.budget)}
 
@@ -82,7 +82,7 @@ def result_of(
         task=extra.get("task", ""),
         status=state.status,
         answer=answer,
-        value=answer,
+        returned=answer,
         state=state,
         step=state.step_number,
         usage=ModelSpent.of(used.to_dict()),

@@ -41,6 +41,7 @@ from surehold.doors.submit import AsyncRunHandle, QueueOptions, RunHandle, Start
 from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft
 from surehold.engine.managers import AsyncCheckpointManager
+from surehold.engine.runs import tell_failed
 from surehold.errors import UsageError
 from surehold.storage.base import Storage
 
@@ -445,9 +446,11 @@ class Fleet(AsyncClosing):
         final = ended.state
         self._state, self._next_id = final, None
         answer = final.get("answer") or final["last_response"] or ""
+        if final.status == "failed":
+            tell_failed(run_id, ended.error)
         return FleetResult(
             answer=answer,
-            value=answer,
+            returned=answer if final.status == "completed" else answer or None,
             state=final,
             step=final.step,
             run_id=run_id,

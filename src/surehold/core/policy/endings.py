@@ -55,6 +55,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     permits: bool = False
     """A resume makes the calls again that failed."""
     gives: Gives = "error"
+    compensated: bool = False
+    """Recorded calls followed the failure: the run stays failed, however often it is resumed."""
 
     @property
     def saves(self) -> bool:
@@ -98,7 +100,7 @@ def ending_of(error: BaseException, facts: RunFacts) -> Ending:
         return _LOST if isinstance(error, Exception) else _NOTHING
     ending = _ROWS[_row_of(decisive(error, facts), facts)][1]
     if facts.followed and ending.permits:
-        return msgspec.structs.replace(ending, permits=False)
+        return msgspec.structs.replace(ending, permits=False, compensated=True)
     return _STOPPED if ending is _WAITING and facts.stopping else ending
 
 

@@ -107,13 +107,13 @@ class ChildHandle(RunHandle[T]):
             return None
         except RunError as error:
             return ["failed", 0, error.message, error.hint]
-        return [result.status, result.step, result.value]
+        return [result.status, result.step, result.returned]
 
     def _given(self, outcome: list[Any]) -> RunResult[T]:
         status, step, value = outcome[:3]
         if status == "failed":
             raise RunError(value, hint=outcome[3], run_id=self.run_id)
-        return RunResult(run_id=self.run_id, status=status, step=step, value=self._read(value))
+        return RunResult(run_id=self.run_id, status=status, step=step, returned=self._read(value))
 
 
 class AsyncChildHandle(AsyncRunHandle[T]):

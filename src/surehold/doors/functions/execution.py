@@ -25,6 +25,7 @@ from surehold.engine.hooks import HookManager, redacted
 from surehold.engine.journal import CheckpointDraft, Note, unknown_run
 from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import (
+    COMPENSATED,
     KEPT,
     OpenRun,
     Waiting,
@@ -32,6 +33,7 @@ from surehold.engine.runs import (
     open_notes,
     permitted,
     taken_over,
+    try_again,
     waiting_of,
     warn_in_doubt,
 )
@@ -78,6 +80,7 @@ class FunctionRun:
         self._wait = wait
         self._awaited = awaited
         self._opened = OpenRun(run_id, Door("function", version), storage, lease_seconds)
+        self._opened.expects_waits = not wait
         self._signals = signals
         self.stop = self._opened.stop
         observers = (Listener(on_event),) if on_event is not None else ()
@@ -275,7 +278,7 @@ class FunctionRun:
             self.end_with(error)
             raise
         self._values["result"] = stored
-        result = self._result("completed", value=value)
+        result = self._result("completed", returned=value)
         cancel_children(self._opened)
         self._save("final", "completed", {"usage": msgspec.to_builtins(result.usage)})
         self._tell_parent()
@@ -302,11 +305,15 @@ class FunctionRun:
             return self._left(ending, error)
         if ending.saves:
             try:
-                self._save_ending(ending, error)
+                if not (ending.compensated and self._opened.failed_already()):
+                    self._save_ending(ending, error)
             except Exception as failure:  # whatever it is, it must not hide the user's error
                 error.add_note(f"surehold: the end of run {self.run_id!r} was not saved: {failure}")
             else:
-                error.add_note(f"surehold: {self._name}.resume({self.run_id!r}) continues the run")
+                way = f"{self._name}.resume({self.run_id!r}) continues the run"
+                if ending.compensated:
+                    way = try_again(self.run_id, calls_behind(error))
+                error.add_note(f"surehold: {way}")
         return None
 
     def _left(self, ending: Ending, error: BaseException) -> RunResult[Any]:
@@ -348,8 +355,8 @@ class FunctionRun:
         failed = ending.kind == "recovery"
         failure = failure_facts(error, self._opened.hook_manager) if failed else None
         facts: dict[str, Any] = {"error": type(error).__name__}
-        if failed and self._opened.leaving.followed(calls_behind(error)):
-            facts["compensated"] = True
+        if ending.compensated:
+            facts[COMPENSATED] = True
         permitted = self._permissions(error) if ending.permits else []
         if ending.status == "cancelled":
             cancel_children(self._opened)
@@ -552,7 +559,7 @@ def _ended(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunResult
     return RunResult(
         run_id=newest.run_id,
         status=newest.status,
-        value=typed.read(values.get("result")) if newest.status == "completed" else None,
+        returned=typed.read(values.get("result")) if newest.status == "completed" else None,
         step=newest.step,
         usage=msgspec.convert(dict(newest.metadata.get("usage", {})), Spent),
     )

@@ -40,6 +40,7 @@ from surehold.doors.result import Spent, spent_on
 from surehold.doors.resume import Now, Progress, write_progress
 from surehold.engine.journal import Note
 from surehold.engine.runs import (
+    COMPENSATED,
     OpenRun,
     Spot,
     StopRequests,
@@ -47,6 +48,7 @@ from surehold.engine.runs import (
     past_step,
     permitted,
     taken_over,
+    try_again,
 )
 from surehold.engine.runs.effects import AwaitsAll, calls_behind, error_text, passing
 from surehold.engine.runs.positions import CURRENT_STEP, Emit, StepContext
@@ -437,10 +439,14 @@ class Loop(msgspec.Struct, eq=False):
         if ending.gives == "failure":
             part = f", {self.doing}," if self.doing else ""
             what = f"node {node!r}{part} failed in run {state.run_id!r}: {error_text.shown(error)}"
-            raised = self._step_error(what, state, node, _AGAIN, error)
+            again = try_again(state.run_id, calls_behind(error)) if ending.compensated else _AGAIN
+            raised = self._step_error(what, state, node, again, error)
         if ending.kind == "recovery":
             text = error_text.describe(error)
-        if ending.saves:
+        if ending.compensated:
+            told = read_metadata({**state.place.metadata, COMPENSATED: True})
+            state = state.placed(msgspec.structs.replace(state.place, metadata=told))
+        if ending.saves and not (ending.compensated and held and held.failed_already()):
             save = partial(self._save, state, ending.kind, ending.status, node, begun=True)
             with _noted_on(raised):
                 await save(error=text, cause=error, permits=ending.permits)

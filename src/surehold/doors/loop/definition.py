@@ -19,7 +19,7 @@ from surehold.engine.commit import in_thread
 from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS
 from surehold.engine.managers import Target
-from surehold.engine.runs import OpenRun, draft_at, taken_over
+from surehold.engine.runs import COMPENSATED, OpenRun, draft_at, taken_over, try_again
 from surehold.engine.runs import in_doubt as is_in_doubt
 from surehold.engine.runs.effects import (
     AwaitsAll,
@@ -474,12 +474,13 @@ class Run:
         if error is not None:
             self._save_broken_off(error)
             return
+        assert self._context is not None
+        self._context.check_end()
         try:
             self._save("final", "completed")
         except EncodeError as unstorable:
             self._save_broken_off(unstorable)
             raise
-        assert self._context is not None
         for number in self._context.left_items():
             logger.warning(
                 "run %s is completed; its each() was left in item %d, and no later item executed",
@@ -502,11 +503,16 @@ class Run:
             raise taken_over(self.run_id, opened.lost) from error
         if not ending.saves:
             return
+        if ending.compensated:
+            error.add_note(f"surehold: {try_again(self.run_id, calls_behind(error))}")
+            if opened.failed_already():
+                return
         failed = ending.kind == "recovery"
         failure = failure_facts(error, opened.hook_manager) if failed else None
         told: dict[str, Any] = {}
         if ending.status != "waiting":
-            told = {"error": type(error).__name__} | ({"compensated": True} if followed else {})
+            told = {"error": type(error).__name__}
+            told |= {COMPENSATED: True} if ending.compensated else {}
         try:
             if error is not self._unsaved:
                 self._go_back(opened)
@@ -714,6 +720,7 @@ class _Walk(Generic[T]):
                 " drop the iterator of an inner loop before the outer item ends",
             )
             raise self._context.leave(wrong)
+        self._context.check_end()
         self._context.leave_item(item)
         return True
 

@@ -45,8 +45,12 @@ def fork_with(
     header: Header,
     edit: Mapping[str, Any],
     run_id: str | None = None,
+    before: str | None = None,
 ) -> CheckpointMetadata:
-    """Fork a run of any door from a checkpoint, with other values for some keys."""
+    """Fork a run of any door from a checkpoint, with other values for some keys.
+
+    With *before*, from where it made that recorded call.
+    """
     of_graph = edited(edit)
 
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
@@ -56,7 +60,7 @@ def fork_with(
         natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
         return msgspec.structs.replace(draft, values=values, natures=natures)
 
-    made = manager.fork_from_checkpoint(header.id, run_id, change=change)
+    made = manager.fork_from_checkpoint(header.id, run_id, change=change, before=before)
     new = manager.latest(str(made.run_id))
     assert new is not None
     return new

@@ -37,7 +37,7 @@ def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
     facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
     facts["usage"] = spent_before(reader, run_id)
     if loaded.door.kind == "function":
-        return RunResult(**facts, value=loaded.graph_state().to_dict().get("result"))
+        return RunResult(**facts, returned=loaded.graph_state().to_dict().get("result"))
     return GraphResult(**facts, state=loaded.state())
 
 

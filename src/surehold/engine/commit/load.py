@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from surehold.core.records import Header, check_run_id
+from surehold.core.records import OPEN_FROM, Header, check_run_id
 from surehold.core.state import AgentState, Lineage, migrations
 from surehold.core.values import decode
 from surehold.engine.commit.face import Face
@@ -26,13 +26,14 @@ from surehold.engine.journal import (
     Saveable,
     Tail,
     draft_of,
+    numbered_since,
     read_notes,
     read_since,
     texts_of,
 )
 from surehold.engine.metrics import resume_cause
 from surehold.errors import ConflictError, NotFoundError, StorageError, SureholdError, UsageError
-from surehold.storage.base import RunInfo, restless
+from surehold.storage.base import RecordQuery, RunInfo, restless
 
 T = TypeVar("T")
 
@@ -207,8 +208,12 @@ def fork(
     checkpoint_id: str,
     run_id: str | None = None,
     change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
+    before: str | None = None,
 ) -> Steps[Saveable]:
     """Begin a new run with the state of that checkpoint, or what *change* makes of it.
+
+    With *before*, the id of a recorded call, the fork continues where the checkpoint's run made
+    that call: it has the calls that began earlier, whatever executes the run, and makes this one.
 
     The recorded calls of a durable function are its progress. A fork gets the calls recorded up to
     its checkpoint, and those after it too if the checkpoint is the newest. With other arguments
@@ -216,6 +221,9 @@ def fork(
     """
     new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
     header: Header = yield Work(lambda: face.reader.resolve(checkpoint_id))
+    notes: list[Note] = []
+    if before is not None:
+        header, notes = yield Work(lambda: _before(face.reader, header.run_id, before))
     started = time.perf_counter()
     data = {**header_data(header), "new_run_id": new_id}
     yield from fire(face, HookEvent.PRE_FORK, header.name, data)
@@ -223,14 +231,13 @@ def fork(
     draft = _forked(loaded, new_id)
     if change is not None:
         draft = change(loaded, draft)
-    notes: list[Note] = []
     if loaded.door.kind == "function" and not header.scope:
         place = msgspec.structs.replace(draft.place, status="interrupted")
         draft = msgspec.structs.replace(draft, place=place)
         if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
-            notes = yield Work(lambda: _calls_until(face.reader, header))
+            notes = notes or (yield Work(lambda: _calls_until(face.reader, header)))
         else:
-            draft = _begun_anew(draft, loaded)
+            notes, draft = [], _begun_anew(draft, loaded)
     draft, shown = yield from ask_hooks(face, draft)
     try:
         first = yield from save_draft(face, draft, shown, asked=True, new_run=True, notes=notes)
@@ -273,6 +280,32 @@ def _calls_until(reader: Reader, header: Header) -> list[Note]:
         head = found[0].seq if found is not None and newest else header.seq
         notes = read_notes(reader, header, head)
     return [*{(note.kind, note.content.id): note for note in notes}.values()]
+
+
+def _before(reader: Reader, run_id: str, call: str) -> tuple[Header, list[Note]]:
+    """The checkpoint before a recorded call, and the notes between the two.
+
+    A call that began before that one, and ended after it, has its outcome.
+    """
+    run = reader.run(run_id)
+    found = numbered_since(reader, run_id, 0, run.seq) if run is not None else []
+    newest = reader.newest(run) if run is not None else None
+    first = newest.metadata.get(OPEN_FROM, newest.seq) if newest is not None else 0
+    of_call = [seq for seq, note in found if note.kind == "effect" and note.content.id == call]
+    at = next((seq for seq in of_call if seq > first), of_call[0] if of_call else None)
+    headers = reader.storage.headers(RecordQuery(run_id=run_id, scope=""))
+    header = next((one for one in headers if at is not None and one.seq < at), None)
+    if at is None or header is None:
+        raise NotFoundError(
+            f"run {run_id!r} has recorded no call {call!r}",
+            hint=f"surehold log {run_id} lists its calls",
+            run_id=run_id,
+        )
+    newest_of = {note.content.id: note for _, note in found if note.kind == "effect"}
+    notes = {(note.kind, note.content.id): note for note in read_notes(reader, header, at - 1)}
+    return header, [
+        newest_of[note.content.id] if note.kind == "effect" else note for note in notes.values()
+    ]
 
 
 def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:

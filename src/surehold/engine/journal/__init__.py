@@ -36,6 +36,7 @@ from surehold.engine.journal.notes import OpenNotes as OpenNotes
 from surehold.engine.journal.notes import branch_note as branch_note
 from surehold.engine.journal.notes import line_in as line_in
 from surehold.engine.journal.notes import notes_in as notes_in
+from surehold.engine.journal.notes import numbered_since as numbered_since
 from surehold.engine.journal.notes import read_line as read_line
 from surehold.engine.journal.notes import read_notes as read_notes
 from surehold.engine.journal.notes import read_since as read_since

@@ -84,6 +84,11 @@ def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]
     return notes_in(reader.sealer, reader.records(run_id, after + 1, head))
 
 
+def numbered_since(reader: Reader, run_id: str, after: int, head: int) -> list[tuple[int, Note]]:
+    """`read_since`, with the seq of each note."""
+    return _notes_in(reader.sealer, reader.records(run_id, after + 1, head))[0]
+
+
 def notes_in(sealer: Sealer, records: Iterable[Record]) -> list[Note]:
     """The notes of a ledger among *records*."""
     return [note for _, note in _notes_in(sealer, records)[0]]

@@ -168,12 +168,15 @@ class CheckpointManager(Manager, Closing):
         run_id: str | None = None,
         *,
         change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
+        before: str | None = None,
     ) -> Saveable:
         """Begin a new run with the state of that checkpoint; the source is left as it is.
 
-        *change* may make something else of what the new run begins with.
+        *change* may make something else of what the new run begins with. With *before*, the id of
+        a recorded call (``charge@2``), the fork has all calls that began earlier in that run, and
+        makes this one anew.
         """
-        return self.perform(operations.load.fork(self.face, checkpoint_id, run_id, change))
+        return self.perform(operations.load.fork(self.face, checkpoint_id, run_id, change, before))
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""

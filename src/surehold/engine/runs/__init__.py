@@ -21,6 +21,7 @@ from surehold.engine.runs.migrate import Migrated as Migrated
 from surehold.engine.runs.migrate import migrate_run as migrate_run
 from surehold.engine.runs.note_views import NoteView as NoteView
 from surehold.engine.runs.note_views import view_note as view_note
+from surehold.engine.runs.open_run import COMPENSATED as COMPENSATED
 from surehold.engine.runs.open_run import OpenRun as OpenRun
 from surehold.engine.runs.open_run import check_door as check_door
 from surehold.engine.runs.open_run import draft_at as draft_at
@@ -40,6 +41,9 @@ from surehold.engine.runs.stop import InterruptReason as InterruptReason
 from surehold.engine.runs.stop import StopRequests as StopRequests
 from surehold.engine.runs.stop import StopScope as StopScope
 from surehold.engine.runs.stop import hearing as hearing
+from surehold.engine.runs.telling import quietly as quietly
+from surehold.engine.runs.telling import tell_failed as tell_failed
+from surehold.engine.runs.telling import try_again as try_again
 from surehold.engine.runs.waiting import Waiting as Waiting
 from surehold.engine.runs.waiting import answer as answer
 from surehold.engine.runs.waiting import approve as approve

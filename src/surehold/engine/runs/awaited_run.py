@@ -107,6 +107,8 @@ class AwaitedRun:
         if run.spans is not None:
             draft = run.traced(draft)
         run.scopes |= {draft.place.scope} - {""}
+        if not draft.place.scope:
+            run.waits = draft.place.status == "waiting"
         await self._settle()
         if (again := run.waits_already(draft, notes)) is not None:
             return again.id

@@ -35,6 +35,8 @@ from surehold.engine.runs.awaited_run import AwaitedRun
 from surehold.engine.runs.effect_log import Ledger, Spot
 from surehold.engine.runs.leaving import Leaving
 from surehold.engine.runs.stop import StopRequests
+from surehold.engine.runs.telling import is_quiet, tell_waiting
+from surehold.engine.runs.waiting import waiting_of
 from surehold.errors import (
     Cancelled,
     ConflictError,
@@ -159,6 +161,11 @@ class OpenRun:
         self._beginning = threading.Lock()
         self._open = between_saves or not leased
         self._pid = os.getpid()
+        self._tells = leased and not between_saves and not is_quiet()
+        self.expects_waits = False
+        """The program asked to be left where it waits, and needs to be told of doubt only."""
+        self.waits = False
+        """True if the newest save of this execution says that the run waits."""
         self._loaded: dict[tuple[str, str], Any] = {}
         """The open notes as they were loaded, by kind and id."""
         self._seen = 0
@@ -201,6 +208,9 @@ class OpenRun:
         """Let others have the run."""
         if self.forked:
             return
+        if self._open and self.waits and self._tells:
+            waiting = [waiting_of(self.run_id, note) for note in self.ledger.waiting()]
+            tell_waiting(self.run_id, waiting, only_doubt=self.expects_waits)
         self._open = False
         if self.spans is not None:
             self.spans.ended(self.epoch)
@@ -419,7 +429,7 @@ class OpenRun:
 
     @property
     def is_cancelled(self) -> bool:
-        """True if the run is late, or someone has asked to cancel it, as far as is known here.
+        """True if the run is late, or is known to have been cancelled by someone.
 
         Whoever asks has written to the run, which its next write finds out. A worker that was told
         stops the run; such a stop is none.
@@ -491,6 +501,8 @@ class OpenRun:
         if self.lost is not None or not self._open or self._between_saves is not None:
             self.check()
         self.scopes |= {draft.place.scope} - {""}
+        if not draft.place.scope:
+            self.waits = draft.place.status == "waiting"
         if draft.place.status == "waiting" and (again := self.waits_already(draft, notes)):
             return again.id
         saved = self._write(
@@ -532,6 +544,16 @@ class OpenRun:
             return None
         known = (self._loaded.get((note.kind, note.content.id)) == note.content for note in notes)
         return newest if all(known) else None
+
+    def failed_already(self) -> bool:
+        """True if the newest record says that the run failed, compensated.
+
+        Such a run is replayed to the same failure as often as it is started.
+        """
+        newest, head = self.newest, self.head
+        if newest is None or head is None or self.stored_head() != head.seq:
+            return False
+        return newest.status == "failed" and bool(newest.metadata.get(COMPENSATED))
 
     def record(self, notes: Sequence[Note]) -> None:
         """Append *notes*; the run begins with a checkpoint if it has none."""
@@ -604,6 +626,8 @@ def _spans_of(run_id: str, hooks: HookManager | None) -> RunSpans | None:
     return found[0].spans_of(run_id) if found else None
 
 
+COMPENSATED = "compensated"
+"""In the metadata of a failed run: recorded calls followed the failure."""
 _CLEANUP = 60.0
 """Seconds for the cleanup of a run that is cancelled, unless the request says otherwise."""
 

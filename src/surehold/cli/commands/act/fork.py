@@ -28,19 +28,25 @@ def fork(
         list[str] | None,
         ui.Option(metavar="KEY=VALUE", help="Begin with another value; JSON or text."),
     ] = None,
+    before: Annotated[
+        str | None,
+        ui.Option(metavar="CALL", help="Where the run made this recorded call: charge@2."),
+    ] = None,
     run_id: Annotated[str | None, ui.Option("--as", metavar="RUN", help="Its run id.")] = None,
 ) -> None:
     """Start a new run with the state of a checkpoint. The source stays as it is.
 
     The fork of a graph or an agent inherits no effects: it calls whatever it needs again. That of
-    a workflow has the calls that were recorded by then; with other arguments it begins anew.
+    a workflow has the calls that were recorded by then; with other arguments it begins anew. With
+    --before any fork has the calls that began before that one, and makes that one anew.
     """
     edit = ui.read_pairs("--set", set or ())
     if run_id is not None:
         check_run_id(run_id, "--as")
     header = cli.finder.checkpoint(checkpoint)
-    made = fork_with(cli.manager, header, edit, run_id)
-    cli.note(made.run_id, f"forked it from {header.run_id}@{header.step}", step=made.step)
+    made = fork_with(cli.manager, header, edit, run_id, before)
+    place = f"{header.run_id}@{header.step}" if before is None else f"{header.run_id} at {before}"
+    cli.note(made.run_id, f"forked it from {place}", step=made.step)
     document = Fork(
         run_id=made.run_id,
         checkpoint_id=made.checkpoint_id,
@@ -49,5 +55,5 @@ def fork(
         changed=[*edit],
     )
     changed = f", {', '.join(edit)} changed" if edit else ""
-    source = f" forked from {header.run_id}@{header.step}{changed}"
+    source = f" forked from {place}{changed}"
     cli.give(document, lambda: [ui.Line.of(ui.Cell(document.run_id, "bold"), source)])

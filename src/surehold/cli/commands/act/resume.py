@@ -11,6 +11,7 @@ from surehold.cli.commands.act.waiting import effect_choices
 from surehold.cli.entries import entry_for, entry_of
 from surehold.core.records import Header
 from surehold.doors.resume import Resumable, ResumePlan, explain, load_resumable
+from surehold.engine.runs import quietly
 from surehold.errors import RunError, Signal, SureholdError, UsageError
 from surehold.storage.base import RunInfo
 from surehold.views.waiting import rewind_text
@@ -112,7 +113,7 @@ def _resume(
         cli.note(found.run_id, f"resumed it with {where}", step=plan.step)
     # The output of nodes is no part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
-    with aside:
+    with aside, quietly():
         checkpoint_id = earlier.id if earlier is not None else None
         try:
             result = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,10 @@ from surehold.errors import Cancelled, ShapeError
 
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
+
+
+_PLACE = re.compile(r"(?P<place>[^/\[]*@(?P<base>\d+))(?:\.(?P<count>\d+))?")
+"""The id of a call in a block or an item, without the items around; not one with a key."""
 
 
 class LoopProgress(msgspec.Struct, omit_defaults=True):
@@ -49,7 +54,7 @@ class _Active(msgspec.Struct):
 class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
-    __slots__ = ("_blocks", "_stack", "moved", "saved_in", "step")
+    __slots__ = ("_blocks", "_recorded", "_stack", "moved", "saved_in", "step")
     run: OpenRun
 
     def __init__(self, run: OpenRun, step: int, saved: Any, *, blocks: bool = False) -> None:
@@ -61,6 +66,8 @@ class RunContext(CallContext):
         """True if the code is in a loop, or has made calls since its positions began anew."""
         body = msgspec.convert(saved, RunBody) if saved else RunBody(base=step + 1)
         self._stack = [_Active(body, "")]
+        self._recorded = () if run.over else [one.content.id for one in run.ledger.effects()]
+        """The calls that an earlier execution made since its last save."""
         self.saved_in = None if run.over else _last_loop(body)
         """The loop that the newest checkpoint was saved in, until the code is there again."""
 
@@ -176,6 +183,23 @@ class RunContext(CallContext):
                 del self._stack[depth:]
                 return
 
+    def check_end(self) -> None:
+        """Raise a `ShapeError` if the code did not reach a call that was recorded.
+
+        Looks at the body that ends now, the block or an item, and not at what is inside its calls.
+        """
+        if not self._recorded:
+            return
+        active = self._stack[-1]
+        stem = f"{active.path}/" if active.path else ""
+        counts = {place_name(name, active.body.base): n for name, n in active.counts.items()}
+        for id in self._recorded:
+            found = _PLACE.fullmatch(id.removeprefix(stem)) if id.startswith(stem) else None
+            if found is None or found["base"] != str(active.body.base):
+                continue
+            if counts.get(found["place"], 0) <= int(found["count"] or 0):
+                raise self.leave(not_made_again(self.run.run_id, id))
+
     def left_items(self) -> list[int]:
         """The numbers of the items in which the loops of the block were left."""
         return [loop.done + 1 for loop in self._stack[0].body.loops if loop.item is not None]
@@ -232,6 +256,17 @@ def not_there_again(run_id: str) -> ShapeError:
         " again by a resume and must do the same: let items and recorded calls decide, not what"
         " the same code has put into run.state",
         run_id=run_id,
+    )
+
+
+def not_made_again(run_id: str, id: str) -> ShapeError:
+    """The error of code that ends without a call that was recorded."""
+    return ShapeError(
+        f"run {run_id!r} has recorded the call {id}, and its code now ends without it",
+        hint="let runs that began earlier finish on the old code, or give another run_id; what"
+        " decides on a call (time, chance, a model) must be recorded too",
+        run_id=run_id,
+        effect=id,
     )
 
 
