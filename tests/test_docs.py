@@ -12,7 +12,8 @@ one empty directory:
   without such lines may print what it likes. Times, ids, ages and sizes match any other time, id,
   age and size. Every command must succeed, unless the last line that is shown is `Killed`.
 - `<!-- no-run: reason -->` on the line above keeps a shell block from being run. That is for
-  installing, for make and for docker, nothing else.
+  installing, for make, for docker and for a server that stays in the foreground, nothing else; or
+  `<!-- no-run: tests/….py runs it -->`, where the program needs another environment.
 
 The doctests of all modules are run as well, and so is every file of `examples/`.
 """
@@ -54,10 +55,11 @@ MODULES = [path for path in sorted(SRC.rglob("*.py")) if ">>> " in path.read_tex
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)(?P<more>[^`\n]*)$")
 TITLE = re.compile(r' title="(?P<file>[\w.-]+)"')
 NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
+ELSEWHERE = re.compile(r"<!-- no-run: (?P<test>tests/\S+\.py) runs it -->")
 NEEDS_A_SERVER = re.compile(r"\b(postgresql|redis|s3|gs|az|cosmos)(\+\w+)?://\w")
 NEED_NOT_RUN = re.compile(
     r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make|docker|python3 -m venv"
-    r"|pg_dump|pg_restore)\b|\. \.venv/bin/activate"
+    r"|pg_dump|pg_restore|surehold serve)\b|\. \.venv/bin/activate"
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LANGUAGES = {"python", "console", "bash", "text"}
@@ -82,6 +84,8 @@ class Block:
     text: str
     marked: bool
     file: str = ""
+    test: str = ""
+    """The test that runs it, if another environment is needed."""
 
     @property
     def where(self) -> str:
@@ -107,7 +111,9 @@ def blocks_of(path: Path, text: str) -> Iterator[Block]:
             body = "".join(f"{line[indent:]}\n" for line in lines[first:number])
             title = TITLE.search(opening["more"])
             file = title["file"] if title else ""
-            yield Block(path, first + 1, language, body, bool(NO_RUN.match(above)), file)
+            elsewhere = ELSEWHERE.search(above)
+            test = elsewhere["test"] if elsewhere else ""
+            yield Block(path, first + 1, language, body, bool(NO_RUN.match(above)), file, test)
         number += 1
 
 
@@ -260,6 +266,14 @@ def test_only_installing_and_servers_are_kept_from_being_run() -> None:
                 if not NEEDS_A_SERVER.search(block.text):
                     wrong.append(f"{block.where}: Python that needs no server is always run")
                 continue
+            if block.test:
+                text = (ROOT / block.test).read_text("utf-8")
+                wrong += [
+                    f"{block.where}: {block.test} does not run {name}"
+                    for name in re.findall(r"^\$ python (\S+)", block.text, re.MULTILINE)
+                    if name not in text
+                ]
+                continue
             for line in block.text.replace("\\\n", " ").splitlines():
                 command = line.removeprefix("$ ").strip()
                 on_a_server = NEEDS_A_SERVER.search(command)
@@ -292,7 +306,8 @@ def test_a_file_that_is_shown_is_used() -> None:
             if not block.file or NEEDS_A_SERVER.search(block.text):
                 continue
             below = [later for later in blocks[number:] if later.language in ("console", "bash")]
-            used = (block.file, f" {block.file.removesuffix('.py')}:")
+            module = block.file.removesuffix(".py")
+            used = (block.file, f" {module}:", f"surehold serve {module} ")
             if not any(name in later.text and not later.marked for later in below for name in used):
                 unused.append(f"{block.where}: no command uses {block.file}")
     assert unused == []
