@@ -110,5 +110,5 @@ def test_a_suite_is_replayed_without_a_network(
         f"{tests} tests: {live:.1f} s live, {replayed:.1f} s replayed ({live / replayed:.0f} x);"
         f" the tests alone {of_tests:.1f} s and {again:.1f} s ({of_tests / again:.0f} x)"
     )
-    if delay:
+    if delay and os.getloadavg()[0] <= (os.cpu_count() or 1) + 1:  # else others take the time
         assert of_tests / again >= 20

@@ -26,6 +26,8 @@ from surehold import CheckpointManager
 from surehold.storage.base import RecordQuery
 
 HERE = Path(programs.__file__)
+LONGEST = 7200
+"""Seconds on a busy machine: each kill starts an interpreter and its packages again."""
 PHASES = ("asked", "midway", "answered")
 TOOLS = ("openai_agents", "pydantic_ai", "smolagents")
 
@@ -128,6 +130,7 @@ def test_a_program_that_is_killed_resumes(server: ModelServer, tmp_path: Path, n
 
 
 @pytest.mark.long
+@pytest.mark.timeout(LONGEST)
 @pytest.mark.parametrize("name", programs.NAMES)
 def test_a_program_that_is_killed_at_every_call_resumes(
     server: ModelServer, tmp_path: Path, name: str
@@ -142,6 +145,7 @@ def recorded_calls(manager: CheckpointManager) -> int:
     return sum(1 for _ in manager.storage.headers(RecordQuery(run_id="mine", kind="effect")))
 
 
+@pytest.mark.timeout(LONGEST)
 @pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.long)], ids=["5", "100"])
 def test_calls_of_a_gather_that_is_killed_are_not_repeated_if_recorded(
     server: ModelServer, tmp_path: Path, times: int
