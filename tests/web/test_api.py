@@ -64,7 +64,7 @@ def test_runs_name_their_next_page(page: Browser) -> None:
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/api/runs?limit=0", 200),
+        ("/api/runs?limit=0", 400),
         ("/api/runs?limit=501", 400),
         ("/api/runs?limit=abc", 400),
         ("/api/runs?status=bogus", 400),
