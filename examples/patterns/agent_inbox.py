@@ -38,4 +38,4 @@ if __name__ == "__main__":
         agent.run(task, run_id=f"agent-{number}", wait=False)
         for number, task in enumerate(["rent", "tax"], start=1)
     ]
-    print([(one.status, one.value) for one in ended])
+    print([(one.status, one.returned) for one in ended])

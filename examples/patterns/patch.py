@@ -37,4 +37,4 @@ def fulfil(order: str) -> str:
 if __name__ == "__main__":
     first = fulfil.run("order-1", run_id="order-1", wait=False)
     second = None if BEFORE else fulfil.run("order-2", run_id="order-2")
-    print(first.value, "and", second and second.value)
+    print(first.returned, "and", second and second.returned)

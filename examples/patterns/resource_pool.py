@@ -26,4 +26,4 @@ def user(name: str) -> str:
 
 if __name__ == "__main__":
     runs = [user.run(f"user-{n}", run_id=f"user-{n}", wait=False) for n in (1, 2, 3)]
-    print([run.value or run.status for run in runs])
+    print([run.returned or run.status for run in runs])
