@@ -98,7 +98,7 @@ def _start(
         assert job.stdout is not None and job.stderr is not None
         assert job.stdout.readline() == "begun\n", job.stderr.read()
         lines = []
-        after = chance.randrange(STEPS)
+        after = chance.randrange(12)
         for line in job.stdout:
             lines.append(line.rstrip())
             if kill and len(lines) > after:
