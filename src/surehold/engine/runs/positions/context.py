@@ -239,8 +239,8 @@ def warn_beside(name: str) -> None:
         _warned_of.add(name)
         warnings.warn(
             f"step {name!r} is called in a thread outside run {RUNS_HERE[-1]!r}, and is not"
-            " recorded (start threads with asyncio.to_thread, or give the pool"
-            " contextvars.copy_context().run)",
+            " recorded (start threads with asyncio.to_thread, or each call of a pool"
+            " with pool.submit(contextvars.copy_context().run, ...))",
             RuntimeWarning,
             stacklevel=3,
         )
