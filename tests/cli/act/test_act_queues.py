@@ -160,6 +160,14 @@ def test_queues_are_made_again_from_the_journal(url: str, storage: SQLiteStorage
     assert facts[0] == facts[1]
 
 
+def test_a_server_that_may_not_listen_executes_nothing(url: str, storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], storage=storage, run_id="queued")
+    result = call("-s", url, "serve", JOBS, "--listen", "0.0.0.0:0")
+    assert result.code == 2 and "there are no tokens" in result.err
+    assert "worker.start" not in result.out
+    assert CheckpointManager(storage).reader.known("queued").step == 0
+
+
 def test_a_worker_without_its_code_makes_no_storage(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

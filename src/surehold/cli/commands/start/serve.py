@@ -70,9 +70,10 @@ def serve(
                 cli, log, code, patience, concurrency=concurrency, lease=lease
             )
             stack.enter_context(hearing(Stopping(made, grace).heard))
-            stack.enter_context(made.in_background(grace))
 
         def ready(address: str, token: str | None) -> None:
+            if made is not None:  # a server that cannot listen executes nothing
+                stack.enter_context(made.in_background(grace))
             facts: dict[str, Any] = {"address": address}
             log.tell("serve.listen", facts | ({"token": token} if token is not None else {}))
 
