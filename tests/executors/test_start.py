@@ -80,6 +80,8 @@ def test_every_door_starts_in_the_same_way(
         delayed = entries[first]
         assert (delayed.queue, delayed.priority, delayed.key) == ("mail", 3, "t")
         assert (delayed.state, entries["named"].state) == ("waiting", "ready")
+        with pytest.raises(TimeoutError, match=r"is queued after 0 s .surehold worker MODULE"):
+            handle("named", storage=storage).result(timeout=0)
         with LocalExecutor(storage, concurrency=1) as executor:
             assert executor.submit("named").result(60).outcome == "completed"
         again = handle("named", storage=storage)

@@ -72,6 +72,7 @@ def check_exists(storage: Value) -> None:
     if place is not None and not place.exists():
         by_default = storage.origin == "default"
         named = "that is the default" if by_default else f"named by {storage.origin}"
+        named += "" if place.is_absolute() else f", in {Path.cwd()}"
         raise NotFoundError(
             f"there is no storage at {mask_url(storage.value)}",
             hint=f"{named}; give --storage URL, or surehold init creates one",

@@ -285,6 +285,8 @@ def test_the_extra_local_brings_all_that_a_local_model_needs() -> None:
 def test_an_unknown_provider_is_an_error_that_lists_those_there_are() -> None:
     with pytest.raises(UsageError, match=r"no provider 'nobody'.*anthropic.*local.*ollama.*openai"):
         open_model("nobody", "x")
+    with pytest.raises(UsageError, match=r"no provider 'gpt-5' .a model is written PROVIDER:NAME"):
+        open_model("gpt-5")
     with pytest.raises(UsageError, match="which model of ollama"):
         open_model("ollama")
     with pytest.raises(UsageError, match="of no provider"):

@@ -125,6 +125,7 @@ def test_a_missing_storage_is_told_and_not_made(
     result = call("-s", url, *words)
     assert (result.code, result.out) == (10, "")
     assert url in result.err and "surehold init" in result.err
+    assert f"in {tmp_path}" in result.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -168,7 +168,7 @@ def test_a_class_that_a_replay_could_not_make_again_is_refused_at_once() -> None
 
     with pytest.raises(EncodeError, match="Local") as caught:
         unannotated.run(run_id="r", storage=MemoryStorage())
-    assert any("annotate what it returns" in note for note in caught.value.__notes__)
+    assert any("annotate the result of" in note for note in caught.value.__notes__)
 
 
 def test_a_step_can_be_a_method() -> None:
@@ -236,6 +236,16 @@ def test_an_iterator_or_a_function_cannot_be_stored() -> None:
         returns.run("iterator", run_id="a", storage=MemoryStorage())
     with pytest.raises(EncodeError, match="the function returns_nothing cannot be stored"):
         returns.run("function", run_id="b", storage=MemoryStorage())
+
+
+@pytest.mark.parametrize("wrong", [("r", 3), (), (3, "r")])
+def test_wrong_arguments_are_told_what_the_workflow_takes(wrong: tuple[Any, ...]) -> None:
+    @workflow(storage="memory://")
+    def job(pages: int, *, fast: bool = False) -> int:
+        return pages
+
+    with pytest.raises(UsageError, match=r"it takes \(pages, \*, fast\).*run_id= .*by name"):
+        job.run(*wrong)
 
 
 def test_a_misspelled_option_of_run_is_named() -> None:

@@ -195,6 +195,8 @@ def test_what_cannot_be_recorded_is_said(shell: Shell, server: ModelServer) -> N
     assert re.search(r"; --run [\w.-]+ resumes it", silent.stderr)
     missing = shell.run("exec", "--run", "other", "--", "no-such-command")
     assert missing.returncode == 4 and "no-such-command" in missing.stderr
+    unnamed = shell.run("exec", "--", "no-such-command")
+    assert "python my_agent.py" in unnamed.stderr and "resumes it" not in unnamed.stderr
 
 
 def test_frozen_sources_are_the_same_in_every_start(shell: Shell, server: ModelServer) -> None:

@@ -86,7 +86,8 @@ def _provider_class(provider: str, kind: str, registered: Sequence[str]) -> Any:
     except ValueError as error:
         raise UsageError(
             f"no provider {provider!r}",
-            hint=f"one of {', '.join(sorted({*_FAMILIAR, *registered}))}, or another that"
+            hint="a model is written PROVIDER:NAME, with one of"
+            f" {', '.join(sorted({*_FAMILIAR, *registered}))}, or another that"
             " pydantic-ai knows; any OpenAI-compatible server with provider openai and base_url",
         ) from error
     except ImportError as error:

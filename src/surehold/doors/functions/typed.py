@@ -31,6 +31,15 @@ class Typed:
         """The function's parameters."""
         return inspect.signature(self._function)
 
+    @property
+    def _plain(self) -> str:
+        """The parameters without annotations and defaults, as in ``(pages, limit)``."""
+        bare = [
+            one.replace(annotation=one.empty, default=one.empty)
+            for one in self.signature.parameters.values()
+        ]
+        return str(inspect.Signature(bare))
+
     @cached_property
     def _hints(self) -> dict[str, Any]:
         try:
@@ -51,11 +60,11 @@ class Typed:
             raise UsageError(f"{self._name}: {error}") from None
 
     def _meant(self, kwargs: Mapping[str, Any]) -> str:
-        """A hint if a keyword looks like an option of `run` or `start`."""
+        """A hint: what the function takes, or the option that was misspelled."""
         for name in kwargs.keys() - self.signature.parameters.keys():
             if near := nearest(name, _OPTIONS):
                 return f"{near}workflow.run() and options() take it"
-        return ""
+        return f"it takes {self._plain}; options such as run_id= are given by name"
 
     def call_with(self, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments that were stored, ready for the call."""
@@ -116,7 +125,7 @@ class Typed:
             try:
                 return self.write(value, name)
             except EncodeError:
-                what = "what it returns" if name == "return" else f"parameter {name!r}"
+                what = "the result" if name == "return" else f"parameter {name!r}"
                 error.add_note(f"surehold: or annotate {what} of {self._name} with its class")
                 raise error from None
 

@@ -135,7 +135,8 @@ class RunHandle(Generic[T]):
     def _late(self, manager: CheckpointManager, timeout: float | None) -> TimeoutError:
         run = manager.reader.run(self.run_id)
         status = status_of_run(manager.storage, run) if run is not None else "gone"
-        return TimeoutError(f"run {self.run_id!r} is {status} after {timeout:g} s")
+        helps = " (surehold worker MODULE executes it)" if status == QUEUED else ""
+        return TimeoutError(f"run {self.run_id!r} is {status} after {timeout:g} s{helps}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.run_id}>"

@@ -98,7 +98,10 @@ def execute(
 ) -> ProgramEnd:
     """Start a program under a run, new or begun. *say* prints to people."""
     if shutil.which(program.command[0]) is None:
-        raise NotFoundError(f"there is no command {program.command[0]!r}")
+        raise NotFoundError(
+            f"there is no command {program.command[0]!r}",
+            hint="write it as in a shell: -- python my_agent.py, or -- ./my_agent",
+        )
     facts = {"command": list(program.command), "seed": random.randrange(1 << 32)}
     shelf = RunShelf(check_run_id(run_id), storage, program.name, **facts, began=time.time())
     try:

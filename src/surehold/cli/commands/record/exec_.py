@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from shutil import which
 from typing import Annotated, Any
 
 import msgspec
@@ -117,7 +118,7 @@ def exec_(
     )
     stem = re.sub(r"[^\w.-]+", "-", Path(program.name).stem)
     run_id = run or f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
-    if run is None:
+    if run is None and which(program.command[0]):
         cli.say(f"surehold: run {run_id}; --run {run_id} resumes it")
     ended = execute(program, run_id, cli.open(), say_lines(cli))
     if not cli.for_people:
