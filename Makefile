@@ -16,8 +16,10 @@ SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish 
 	redis-server:redis-server pgbouncer:pgbouncer
 BROWSER := chromium:chromium
 
-# A worker more than there are processors, because tests also wait for processes and servers.
-PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
+# More workers than there are processors, because tests also wait for processes and servers.
+PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 2) --dist worksteal
+# Programs that are killed many times, and resumed.
+KILLS := tests/crash tests/patterns $(wildcard tests/integrations/*/test_kills.py)
 # The engine and the media that need no server; servers would take most of the time.
 COVERED := core engine doors $(addprefix storage/,files io memory sqlite test_process.py test_registry.py) \
 	$(foreach medium,filesystem memory sqlite state_store,contract/test_$(medium).py)
@@ -27,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage e2e browser screens peers newest lint types web docs dist bench proof lock clean system
+.PHONY: help demo test kills coverage e2e browser screens peers newest lint types web docs dist bench proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,8 +37,11 @@ help: ## show this list
 demo: .venv/ready ## kill a running job half way, start it again, and see it resume
 	@$(BIN)/surehold demo
 
-test: .venv/ready system ## run all tests that decide right or wrong
-	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(TEST)
+test: .venv/ready system ## run all tests that decide right or wrong, but those of make kills
+	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(addprefix --ignore=,$(KILLS)) $(TEST)
+
+kills: .venv/ready system ## kill programs at their records and at random, and judge what they resume
+	@$(BIN)/pytest $(PARALLEL) -m "not figures" $(KILLS) $(TEST)
 
 coverage: .venv/ready ## run the tests of core, engine and local storages, and print their branch coverage
 	@$(BIN)/pytest $(PARALLEL) -m "not figures and not untraced" --cov --cov-report= $(addprefix tests/,$(COVERED))
