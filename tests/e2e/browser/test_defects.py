@@ -373,6 +373,7 @@ REVIEW = {
 @pytest.mark.parametrize("path", REVIEW.values(), ids=REVIEW)
 def test_hard_runs_are_accessible_and_within_the_window(open_page: Any, path: str) -> None:
     page: Page = open_page(path)
+    page.emulate_media(reduced_motion="reduce")  # no color is on its way to another
     for shape in SHAPES.values():
         page.set_viewport_size(shape["viewport"])
         page.emulate_media(color_scheme=shape.get("color_scheme", "light"))
