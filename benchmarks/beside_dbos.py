@@ -69,7 +69,7 @@ def measure(directory: Path) -> Iterator[Line]:
 
 
 class _Turn(NamedTuple):
-    """What one side did in one turn."""
+    """The steps and costs of one side in one turn."""
 
     steps: int
     seconds: float

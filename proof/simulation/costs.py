@@ -1,4 +1,4 @@
-"""What each call costs a PostgreSQL server: the time of its processors, not of a clock.
+"""Measures the processor time that each call costs a PostgreSQL server.
 
     python -m proof.simulation.costs
 

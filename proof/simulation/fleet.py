@@ -30,7 +30,7 @@ _QUEUE = "default"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated."""
+    """The sizes and faults of a simulation."""
 
     workers: int = 1000
     concurrency: int = 8
@@ -139,7 +139,7 @@ class Fleet:
         return self.plan.workers * self.plan.concurrency / self.plan.step_seconds
 
     def fairness(self) -> dict[str, float]:
-        """How evenly tenants with a backlog had runs begun in the first minute.
+        """Measure how evenly the runs of tenants with a backlog began in the first minute.
 
         Jain's index: 1 if each had as many, 1 / n if one of n had all. The first tenant has nine
         tenths of the backlog.

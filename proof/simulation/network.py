@@ -161,7 +161,7 @@ class Remote(MemoryStorage):
         self.patiently("step", self._costs.step, work)
 
     def subscribe(self, notify: Any) -> Subscription:
-        """Nothing is submitted from outside, so nothing is told."""
+        """Announce nothing: no program outside submits runs."""
         return Subscription()
 
     def _as(self, kind: str, cost: float) -> QueueSlots:

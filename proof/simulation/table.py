@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 
 class IndexedTable(LeasedQueueTable):
-    """Entries by run, and heaps of those that are ready or due, whose stale places are skipped."""
+    """Entries by run, with heaps of ready and due entries; a stale place in a heap is skipped."""
 
     def __init__(self) -> None:
         self.entries: dict[str, QueueEntry] = {}
