@@ -12,7 +12,7 @@ from tests.crash.media import FULL
 from tests.patterns.killing import Play, Where, check_every_kill
 
 from surehold import answer, pending
-from surehold.doors.functions import children
+from surehold.doors.functions import children, waits
 from surehold.errors import NotFoundError
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "patterns").glob("*.md"))
@@ -69,6 +69,8 @@ def test_a_pattern_killed_at_its_records_ends_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(children, "_FIRST_LOOK", FIRST_LOOK)
+    monkeypatch.setattr(children, "_LONGEST_LOOK", FIRST_LOOK)
+    monkeypatch.setattr(waits, "_SHORT", 0.0)  # no process waits for so short a time by itself
 
     def make_directory(name: str) -> Path:
         made = tmp_path / name

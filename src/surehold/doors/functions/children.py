@@ -24,7 +24,7 @@ T = TypeVar("T")
 ParentClose = Literal["leave", "cancel", "wait"]
 """What becomes of a run when the one that began it ends."""
 
-_FIRST_LOOK, _LONGEST_LOOK = 30.0, 3600.0
+_FIRST_LOOK, _LONGEST_LOOK = 30.0, 600.0
 """Seconds between two looks at a run that has not told its end."""
 _Outcome = list[Any] | None
 """Status, step, and value or reason of a run that has ended."""
