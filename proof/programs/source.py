@@ -11,10 +11,14 @@ from collections.abc import Callable
 
 __all__ = ["DOORS", "PLAIN", "source_of"]
 
-DOORS = ("function", "async function", "loop", "async loop", "node")
-"""Where the body of a program stands; in a node it is async."""
-PLAIN = ("function", "loop")
+DOORS = (
+    *("function", "async function", "loop", "async loop", "node", "plain node"),
+    *("agent", "plain agent", "fleet"),
+)
+"""Where the body of a program stands: in a node, a tool of an agent, or a member of a fleet."""
+PLAIN = ("function", "loop", "plain node", "plain agent")
 """The doors whose programs are not async."""
+_WITHOUT_WAITS = ("loop", "plain node", "plain agent")
 
 _DEEP = 3
 
@@ -103,7 +107,7 @@ class _Writer:
 
     @property
     def _waits(self) -> bool:
-        return self._door != "loop"
+        return self._door not in _WITHOUT_WAITS
 
     # Statements
 

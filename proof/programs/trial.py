@@ -103,7 +103,7 @@ class _Trial:
 
     def run(self, broken: int) -> dict[str, Any] | None:
         """Start the program until it ends for good; its end."""
-        result = self._directory / "result"
+        result, was_broken = self._directory / "result", False
         for _ in range(_MOST_STARTS):
             kind = self._chance.choice(_FAULTS) if self._started < broken else "none"
             fault = Fault(kind, self._chance.randint(1, 12 if "append" not in kind else 6))
@@ -111,7 +111,8 @@ class _Trial:
             self._end(self._start(fault))
             if self.wrong:
                 return None
-            if not result.exists():
+            was_broken, before = not result.exists(), was_broken
+            if was_broken:
                 self._answer_all()
                 continue
             ended: dict[str, Any] = json.loads(result.read_text())
@@ -120,7 +121,7 @@ class _Trial:
                 network.touch()  # the next start finds the network up
                 result.unlink()
                 continue
-            if ended["kind"] == "error" and (kind == "disk" or self._replayed(ended)):
+            if ended["kind"] == "error" and (kind == "disk" or (before and self._replayed(ended))):
                 result.unlink()
                 continue
             self._start_again(ended)
@@ -132,8 +133,9 @@ class _Trial:
     def _replayed(self, ended: dict[str, Any]) -> bool:
         """True, once, for a failure that was recorded and not made in the newest start.
 
-        A process that died between such a failure and the end of its run has not said that the
-        call may be made again; the start that replays the failure says so.
+        A process that died between such a failure and the end of its run has not said whether its
+        code handles the failure: the next start replays it, ends the run, and only the start after
+        that may make the call again. A failure that has ended the run is never replayed.
         """
         number = ended["text"].rpartition(" ")[2]
         made = [one for one in self.outside.lines() if one.start == self._started]
