@@ -1,21 +1,24 @@
 """With all defaults, a job that is killed again and again finishes without a person.
 
-Only an effect that was in flight is asked about, and none is made twice. Each start is a new
-process; its output, which outlives it, says which calls were made.
+Only an effect that was in flight is asked about, and none is made twice. Each start is a process
+of its own; its output, which outlives it, says which calls were made.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
+import runpy
+import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.crash.media import FULL, times
-from tests.crash.processes import child_environment
+from tests.crash.processes import ForkServer
 
 from surehold import answer, pending
 
@@ -23,7 +26,7 @@ KILLS = times(6, 200, "SUREHOLD_KILLS")
 README = Path(__file__).parents[2] / "README.md"
 PUBLISHED = "8 pages are online"
 LONGEST = 0.6
-"""Seconds from the first line of a program to its kill, at most."""
+"""Seconds from the start of a program to its kill, at most."""
 
 pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 
@@ -33,7 +36,7 @@ def readme() -> str:
     whole = README.read_text("utf-8")
     text = whole[whole.index("import time\n") : whole.index("EOT\n```")]
     for old, new in (
-        ("import time\n", "import sys, time\nprint('begun', flush=True)\n"),
+        ("import time\n", "import sys, time\n"),
         ("time.sleep(0.5)", "time.sleep(0.03)"),
         ('"nightly-2026-11-16"', "sys.argv[1]"),
         (
@@ -49,7 +52,6 @@ def readme() -> str:
 
 LOOP = """
 import sys, time
-print('begun', flush=True)
 import surehold
 
 def work(number):
@@ -66,7 +68,7 @@ assert run.state == {"sum": 1225} and run.completed
 
 @pytest.mark.parametrize("which", ["readme", "loop"])
 def test_a_killed_job_finishes_unattended(
-    which: str, tmp_path: Path, finding: Callable[..., None]
+    which: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     program = tmp_path / "job.py"
     program.write_text(readme() if which == "readme" else LOOP)
@@ -76,7 +78,7 @@ def test_a_killed_job_finishes_unattended(
     while kills < KILLS:
         run_id, made, before = f"run-{runs}", Counter[str](), kills
         while True:
-            code, lines = start(program, run_id, address, chance if kills < KILLS else None)
+            code, lines = start(server, program, run_id, address, chance if kills < KILLS else None)
             made.update(line.split()[1] for line in lines if line.startswith("made"))
             if code == -9:
                 kills += 1
@@ -107,22 +109,32 @@ def test_a_killed_job_finishes_unattended(
 
 
 def start(
-    program: Path, run_id: str, address: str, chance: random.Random | None
+    server: ForkServer, program: Path, run_id: str, address: str, chance: random.Random | None
 ) -> tuple[int, list[str]]:
     """Start the program, and kill it at a moment by *chance*; its exit code and its lines."""
-    env = {**child_environment(), "SUREHOLD_STORAGE": address}
-    command = [sys.executable, str(program), run_id]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-    ) as job:
-        assert job.stdout is not None and job.stderr is not None
-        assert job.stdout.readline() == "begun\n"
+    said = program.with_name("said")
+    target = f"{__name__}:execute"
+    with server.start(target, str(program), run_id, address, str(said)) as job:
+        assert job.hear(1) == [["begun"]]
         if chance is not None:
-            try:
-                job.wait(chance.uniform(0.1, LONGEST + 0.4))
-            except subprocess.TimeoutExpired:
-                job.kill()
-        lines, errors = job.stdout.read().splitlines(), job.stderr.read()
+            time.sleep(chance.uniform(0, LONGEST))
+            os.kill(job.pid, signal.SIGKILL)  # unless it has ended
+        (*crashed,) = job.hear_all()
         code = job.wait()
-    assert code in (0, -9) or "waits" in errors, errors
+    lines = said.read_text().splitlines()
+    said.unlink()
+    assert code in (0, -9) or any(" waits: " in line for line in lines), (lines, crashed)
     return code, lines
+
+
+def execute(tell: Callable[..., None], program: str, run_id: str, address: str, said: str) -> None:
+    """Execute the program as ``python program run_id`` would, its output in a file."""
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.environ["SUREHOLD_STORAGE"] = address
+    sys.argv = [program, run_id]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    tell("begun")
+    runpy.run_path(program, run_name="__main__")
+    sys.stdout.flush()
