@@ -408,6 +408,34 @@ def test_a_signal_between_two_calls_leaves_the_run_too() -> None:
     assert done == ["reserve", "publish", "continued", "more", "release"]
 
 
+@pytest.mark.parametrize("door", ["function", "loop", "loop that saves"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_plain_code_hides_completes_no_run(number: int, door: str) -> None:
+    storage, asked = MemoryStorage(), [number]
+
+    def body() -> None:
+        act("reserve")
+        with suppress(KeyboardInterrupt, SystemExit):
+            if asked:
+                os.kill(os.getpid(), asked.pop())
+
+    def start() -> str:
+        if door == "function":
+            return workflow(name="held")(body).run(run_id="r", storage=storage).status
+        with surehold.run("r", storage=storage) as run:
+            body()
+            if door == "loop that saves":
+                run.checkpoint(saved=True)
+        return run.status
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        start()
+    with CheckpointManager(storage) as manager:
+        assert manager.reader.run("r").status == "interrupted"  # type: ignore[union-attr]
+    assert start() == "completed"
+    assert done == ["reserve"]
+
+
 class Failing(MemoryStorage):
     """A storage that fails while *broken*."""
 

@@ -37,6 +37,12 @@ def _recorded(cli: ui.Cli, run: RunInfo) -> str:
             hint="graph.invoke(None, config) resumes it",
             run_id=run.run_id,
         )
+    if entry is None and run.status == "completed":
+        raise UsageError(
+            f"run {run.run_id!r} is completed: there is nothing to resume",
+            hint=f"surehold show {run.run_id}; surehold fork {run.run_id} begins a new run from it",
+            run_id=run.run_id,
+        )
     if entry is None:
         raise UsageError(
             f"run {run.run_id!r} does not record which graph or agent executes it",

@@ -288,7 +288,7 @@ class Run:
         `UsageError`.
         """
         opened, context = self._opened()
-        if opened.leaving.signals:
+        if opened.leaving.signals or opened.stop.raised:
             context.check_left()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")

@@ -18,12 +18,14 @@ from surehold.errors import ShapeError, Signal
 
 if TYPE_CHECKING:
     from surehold.engine.runs.positions import CallContext
+    from surehold.engine.runs.stop import StopRequests
 
 
 class Leaving:
     """The signals with which a run is left, and the calls that follow failures."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: StopRequests) -> None:
+        self._stop = stop
         self.signals: dict[CallContext | None, BaseException] = {}
         """The signals by branch, None for all of them; empty until the run is being left."""
         self._body: object = None
@@ -44,7 +46,7 @@ class Leaving:
     def signal(self) -> BaseException | None:
         """The first signal with which the run is left, or its cancellation."""
         first = next(iter(self.signals.values()), None)
-        return first or self._cancellation_of(self._body)
+        return first or self._stop.hidden or self._cancellation_of(self._body)
 
     def _cancellation_of(self, task: object) -> BaseException | None:
         """The cancellation that *task* has not taken back, as a timeout of its own would."""

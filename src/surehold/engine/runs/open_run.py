@@ -101,8 +101,8 @@ class OpenRun:
         self.run_id = run_id
         self.door = door
         """The door that the next save writes; None to keep that of the journal."""
-        self.leaving = Leaving()
         self.stop = StopRequests(of_units=False)
+        self.leaving = Leaving(self.stop)
         self.call_stop = None if door is None or door.has_nodes else self.stop
         """The requests that a recorded call obeys; None in a graph: its units are nodes."""
         awaited = where if isinstance(where, AsyncCheckpointManager) else None

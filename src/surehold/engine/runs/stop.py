@@ -172,7 +172,15 @@ class StopRequests:
         A task of the run may be here, and Python's own signals would end its event loop.
         """
         if self.reason is not None:
-            raise Drained(self._message(), run_id=self._run_id)
+            raise self._drained()
+
+    @property
+    def hidden(self) -> Drained | None:
+        """The stop of a signal that was raised in plain code, which may hide it."""
+        return self._drained() if self.raised else None
+
+    def _drained(self) -> Drained:
+        return Drained(self._message(), run_id=self._run_id)
 
     def _message(self) -> str:
         why = f": {self.reason.message}" if self.reason is not None else ""

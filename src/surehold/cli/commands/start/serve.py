@@ -67,7 +67,7 @@ def serve(
             manager = open_patiently(cli, log, patience)
         else:
             made, manager = worker_on(
-                cli, log, code, patience, concurrency=concurrency, lease=lease
+                cli, log, code, patience, concurrency=concurrency, lease=lease, creates=True
             )
             stack.enter_context(hearing(Stopping(made, grace).heard))
 

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from surehold.cli import framework as ui
 from surehold.cli.commands.start.worker_log import WorkerLog
+from surehold.cli.settings import check_exists
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import hearing
 from surehold.errors import StorageError, UsageError
@@ -94,9 +95,15 @@ def worker_on(
     queues: Sequence[str] = ("default",),
     concurrency: int,
     lease: float,
+    creates: bool = False,
 ) -> tuple[Worker, CheckpointManager]:
-    """A worker for *code* with the settings of the command line, and its manager."""
+    """A worker for *code* with the settings of the command line, and its manager.
+
+    With *creates* the storage need not exist, because runs are begun here.
+    """
     served, schedules = served_by(code), schedules_in(code)
+    if not (creates or schedules):  # schedules begin runs, too
+        check_exists(cli.settings.storage)
     opened = open_patiently(cli, log, patience)
     made = Worker(
         opened.storage,

@@ -20,7 +20,6 @@ from surehold.errors import Drained, ShapeError, UsageError
 if TYPE_CHECKING:
     from surehold.engine.runs.open_run import OpenRun
     from surehold.engine.runs.positions.nodes import StepContext
-    from surehold.engine.runs.stop import StopRequests
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 
@@ -100,20 +99,18 @@ class CallContext(ABC):
         if stop is None or stop.reason is None or not self.repeats or self.run is None:
             return
         if not self.run.is_cancelled:
-            self._leave_for(stop)
+            try:
+                stop.check()
+            except Drained as left:
+                raise self.leave(left) from None
 
     def check_left(self) -> None:
         """Raise the signal with which a call here left the run, if code hid it."""
         if self.run is not None:
             self.run.leaving.check(self)
-            if self.run.stop.raised:
-                self._leave_for(self.run.stop)
-
-    def _leave_for(self, stop: StopRequests) -> None:
-        try:
-            stop.check()
-        except Drained as left:
-            raise self.leave(left) from None
+            stop = self.run.stop
+            if stop.raised and (hidden := stop.hidden) is not None:
+                raise self.leave(hidden)
 
     def check_cancel(self, id: str) -> None:
         """Raise `Cancelled`, once, if the run was asked to end, in the wait *id*."""
