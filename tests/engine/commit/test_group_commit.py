@@ -110,6 +110,21 @@ def test_many_threads_write_to_few_runs_beside_each_other(monkeypatch: pytest.Mo
         sys.setswitchinterval(often)
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+def test_no_caller_waits_while_nobody_writes(
+    parallel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers look again by themselves only where a thread that wrote was interrupted."""
+    monkeypatch.setattr(MemoryStorage, "parallel_appends", parallel)
+    monkeypatch.setattr("surehold.engine.commit.group_commit._LOOK_AGAIN", 2 * PATIENCE)
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        write_beside_each_other()
+    finally:
+        sys.setswitchinterval(often)
+
+
 def write_beside_each_other() -> None:
     with MemoryStorage() as storage, ThreadPoolExecutor(16) as pool:
         manager = CheckpointManager(storage)

@@ -117,10 +117,12 @@ class GroupCommit:
     def _turn_of(self, waiting: _Waiting) -> tuple[_Leader | None, float]:
         """The right that this thread has to take now, else None and a pause in seconds."""
         busy = self._busy()
-        if waiting is not self._next(busy):
+        if waiting is not self._next(busy if self._parallel else ()):
             # Whoever took it out of the queue has a lock, or was interrupted.
             queued = bool(busy) or waiting in tuple(self._queue)
             return None if queued else self._leaders[0], _LOOK_AGAIN
+        if not self._parallel:
+            return self._leaders[0], _LOOK_AGAIN  # whose lock it waits for: nobody wakes it
         free = next((one for one in self._leaders if one not in busy), None)
         if free is None or not busy:
             return free, _LOOK_AGAIN
