@@ -22,7 +22,7 @@ from benchmarks.workload import fsync_time
 
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
-    *("functions", "recorder", "temporal", "workers", "beside_dbos"),
+    *("functions", "recorder", "temporal", "workers", "beside_dbos", "beside_commit"),
     *("cli", "overview", "growth", "langgraph", "loads", "inspect", "walks", "web", "servers"),
 )
 _TRIES = 3
