@@ -287,6 +287,29 @@ def test_a_run_around_the_graph_and_a_run_inside_a_node(
     assert calls.made == ["in a run", "in the thread"]
 
 
+@pytest.mark.parametrize("around", [surehold.step, surehold.workflow], ids=["step", "child"])
+def test_a_graph_in_a_call_of_a_workflow(
+    around: Any, calls: Calls, saver: SureholdSaver, tmp_path: Path
+) -> None:
+    def pay(state: State) -> State:
+        return {"text": calls.charge("in the thread")}
+
+    graph = StateGraph(State).add_node("pay", pay).add_edge(START, "pay").compile(saver)
+
+    @around
+    def ask() -> str:
+        return f"{graph.invoke({'text': ''}, ANN)['text']}, {calls.charge('in the run')}"
+
+    @surehold.workflow
+    def nightly() -> str:
+        return ask()
+
+    for _ in range(2):
+        result = nightly.run(run_id="r", storage=f"sqlite:///{tmp_path}/runs.db")
+        assert result.value == "paid in the thread, paid in the run"
+    assert calls.made == ["in the thread", "in the run"]
+
+
 def test_a_graph_that_is_saved_at_its_end_says_that_nothing_is_recorded(
     calls: Calls, saver: SureholdSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,7 +225,7 @@ class CallOrder(CallContext):
         made._outer = self._outer or self.count
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
         made.repeats, made.begun, made.around = self.repeats, None, self
-        made._told = self._told
+        made._told, made.within_task = self._told, self.within_task
         return made
 
 
