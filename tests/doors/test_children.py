@@ -12,6 +12,7 @@ from tests.crash.media import times
 
 import surehold
 from surehold import CheckpointManager, State, StateGraph, step, workflow
+from surehold.doors.functions import execution
 from surehold.errors import RunError, UsageError
 from surehold.executors import Worker, handle
 from surehold.executors.serving import served_by
@@ -138,6 +139,22 @@ def test_a_run_waits_for_its_children_without_a_process(
     work(manager)
     result = handle("p", storage=manager).result(0)
     assert result.value == (3 if parent is awaits_async else 2) * 6
+
+
+@pytest.mark.parametrize("parent", [sums, awaits_async])
+def test_a_resumed_run_finds_a_child_that_was_killed_before_it_told_of_its_end(
+    manager: CheckpointManager, parent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = parent.start(2, run_id="p", storage=manager)
+    if asyncio.iscoroutine(begun):
+        asyncio.run(begun)
+    monkeypatch.setattr(execution, "tell_end", lambda *end: None)
+    for name in (parent.name, "triple" if parent is awaits_async else "double"):
+        Worker(manager.storage, served_by([f"{__name__}:{name}"])).run(until_idle=True)
+    assert handle("p", storage=manager).status() == "waiting"
+    resumed = parent.resume("p", storage=manager, wait=False)
+    result = asyncio.run(resumed) if asyncio.iscoroutine(resumed) else resumed
+    assert result.value == (3 if parent is awaits_async else 2)
 
 
 def test_a_fan_out_of_many_children(manager: CheckpointManager, finding: Any) -> None:

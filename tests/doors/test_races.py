@@ -112,7 +112,7 @@ async def test_a_message_that_lost_a_race_is_taken_by_the_next_receive(
         await asyncio.to_thread(surehold.send, "r", topic, value, storage=manager)
     result = await job.resume("r", storage=manager, wait=False)
     assert result.status == "completed"
-    assert sorted(result.value[1:]) == [1, 2, 3] or result.value == ["b", 2, None, None]
+    assert sorted(result.value[1:]) == [1, 2, 3]
 
 
 async def test_a_replay_awaits_the_winner_alone(manager: CheckpointManager) -> None:

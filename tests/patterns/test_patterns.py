@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from tests.crash.media import FULL
 from tests.patterns.killing import Play, Where, check_every_kill
 
 from surehold import answer, pending
-from surehold.doors.functions import children, waits
 from surehold.errors import NotFoundError
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "patterns").glob("*.md"))
@@ -20,8 +18,6 @@ FILE = re.compile(r'^```python title="(?P<name>[\w.]+)"\n(?P<text>.*?)^```$', re
 ENDS = ("waiting", "completed", "no trip", "Oslo 1", "Rome 2", "run 'trip-7' refused")
 """The beginnings of lines that a program prints about its run, outside of recorded calls."""
 AT_ONCE = {"fan-out": 4}
-FIRST_LOOK = 0.1
-"""Seconds instead of 30: a child that is killed between its end and its message tells nobody."""
 COMMAND = re.compile(r"^\$ (?:python|surehold) (.+)$", re.M)
 
 
@@ -37,11 +33,6 @@ def told(directory: Path) -> None:
             answer(one.run_id, one.id, repeat=True, storage=storage)
 
 
-def told_by_the_timer(directory: Path) -> None:
-    """Let the time pass after which a run looks itself whether a child has ended."""
-    time.sleep(2 * FIRST_LOOK)
-
-
 def plays(page: Path) -> Play:
     """The programs and commands of a page."""
     text = page.read_text("utf-8")
@@ -52,7 +43,7 @@ def plays(page: Path) -> Play:
         [line.split() for line in COMMAND.findall(text)],
         ends,
         AT_ONCE.get(page.stem, 1),
-        told_by_the_timer if page.stem == "children" else told,
+        told,
     )
 
 
@@ -62,16 +53,8 @@ WITH_PROGRAMS = [page for page in PAGES if plays(page).files]
 @pytest.mark.parametrize("where", ["before", "after"] if FULL else ["before"])
 @pytest.mark.parametrize("page", WITH_PROGRAMS, ids=[page.stem for page in WITH_PROGRAMS])
 def test_a_pattern_killed_at_its_records_ends_alike(
-    page: Path,
-    where: Where,
-    tmp_path: Path,
-    finding: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
+    page: Path, where: Where, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(children, "_FIRST_LOOK", FIRST_LOOK)
-    monkeypatch.setattr(children, "_LONGEST_LOOK", FIRST_LOOK)
-    monkeypatch.setattr(waits, "_SHORT", 0.0)  # no process waits for so short a time by itself
-
     def make_directory(name: str) -> Path:
         made = tmp_path / name
         made.mkdir()

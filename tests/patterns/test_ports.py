@@ -30,6 +30,7 @@ THEIRS = {
     "continue_as_new": ("Temporal", "hello/hello_continue_as_new.py", 48),
     "cron": ("Temporal", "hello/hello_cron.py", 67),
     "exception": ("Temporal", "hello/hello_exception.py", 96),
+    "heartbeat": ("Temporal", "hello/hello_activity_heartbeat.py", 70),
     "method": ("Temporal", "hello/hello_activity_method.py", 64),
     "multiprocess": ("Temporal", "hello/hello_activity_multiprocess.py", 84),
     "news_agent": ("DBOS", "hacker-news-agent/, workflows.py and agent.py", 511),
@@ -39,6 +40,7 @@ THEIRS = {
     "payment_webhook": ("Restate", "signalspayments/", 178),
     "polling": ("Temporal", "polling/infrequent/", 82),
     "query": ("Temporal", "hello/hello_query.py", 64),
+    "racing_agents": ("Restate", "tour-of-agents/app/racing_agents.py", 68),
     "resource_pool": ("Temporal", "resource_pool/", 474),
     "retry": ("Temporal", "hello/hello_activity_retry.py", 74),
     "saga": ("Restate", "sagas/app.py", 90),
@@ -51,7 +53,7 @@ THEIRS = {
 }
 """The system, the sample and its lines, all of them counted, of which each is a port."""
 COMMAND = re.compile(r"^\$ (?:python|surehold) (.+)$", re.M)
-AT_ONCE = {"parallel": 5, "parallelize": 3}
+AT_ONCE = {"parallel": 5, "parallelize": 3, "racing_agents": 2}
 """Calls that are in flight together."""
 BY_CLOCK = ("cron",)
 """Programs that take seconds, and whose calls depend on the clock."""

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeVar
 
 from surehold.core.driving import drive, drive_async, settled
 from surehold.doors.functions.typed import Typed
-from surehold.doors.functions.waits import receive
+from surehold.doors.functions.waits import receive_or_ask
 from surehold.doors.result import RunResult
 from surehold.doors.submit import AsyncRunHandle, Look, RunHandle
 from surehold.engine.managers import Target
 from surehold.engine.runs import OpenRun
 from surehold.engine.runs.effects import Called, CallPolicy, EffectCall, perform, perform_now
-from surehold.engine.runs.messages import ended_topic
+from surehold.engine.runs.messages import ended_topic, tell_end
 from surehold.engine.runs.positions import call_context
-from surehold.errors import RunError
+from surehold.errors import NotFoundError, RunError
 
 T = TypeVar("T")
 ParentClose = Literal["leave", "cancel", "wait"]
@@ -79,7 +79,7 @@ class ChildHandle(RunHandle[T]):
                 return outcome
             rest = pause if left is None else min(pause, left)
             try:
-                yield partial(receive, ended_topic(self.run_id), timeout=rest)
+                yield partial(receive_or_ask, ended_topic(self.run_id), rest, self._tell_for_it)
             except TimeoutError:
                 left = None if left is None else left - rest
                 if left is not None and left <= 0:
@@ -94,6 +94,14 @@ class ChildHandle(RunHandle[T]):
     async def _look_awaited(self) -> _Outcome:
         called = Called(partial(asyncio.to_thread, self._outcome), (), {})
         return await perform(self._call(), None, called)  # type: ignore[no-any-return]
+
+    def _tell_for_it(self) -> None:
+        """Send the message of a run that ended in a process that was killed before it did."""
+        context = call_context()
+        assert context is not None and context.run is not None
+        with suppress(NotFoundError):  # the next look raises it
+            if self._outcome() is not None:
+                tell_end(context.run.manager, self.run_id, context.run.run_id)
 
     def _call(self) -> EffectCall:
         context = call_context()

@@ -79,6 +79,14 @@ def receive(topic: str, *, timeout: float | None = None) -> Any:
     seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
     """
     check_above_zero(timeout=timeout)
+    return receive_or_ask(topic, timeout, None)
+
+
+def receive_or_ask(topic: str, timeout: float | None, ask: Callable[[], object] | None) -> Any:
+    """`receive` in a run that calls *ask* when it comes here again, still waiting.
+
+    *ask* may send the message.
+    """
     check_topic(topic)
     context = call_context()
     run = context.run if context is not None else None
@@ -86,7 +94,7 @@ def receive(topic: str, *, timeout: float | None = None) -> Any:
         raise UsageError(
             "receive() needs a run", hint="call it in a workflow, a surehold.run block or a node"
         )
-    return _wait(_Wait(context, run, topic, timeout, event=True, mail=True))
+    return _wait(_Wait(context, run, topic, timeout, event=True, mail=True, ask=ask))
 
 
 _Action: TypeAlias = float | Callable[[], Any]
@@ -106,6 +114,7 @@ class _Wait:
         *,
         event: bool,
         mail: bool = False,
+        ask: Callable[[], object] | None = None,
     ) -> None:
         self.context = context
         self.ledger = run.ledger
@@ -115,6 +124,7 @@ class _Wait:
         self._seconds = seconds
         self._event = event
         self._mail = mail
+        self._ask = ask
         # Left in the middle of a call that must not be made again, the run would be in doubt.
         context.check()
         frees = context.frees if isinstance(context, CallOrder) else False
@@ -145,6 +155,9 @@ class _Wait:
                 id=self._id, name=self._name, until=until, event=self._event, mail=self._mail
             )
             yield partial(self.ledger.write_now, timer, self.spot)
+        elif self._ask is not None and not timer.expired:
+            yield self._ask
+            yield self._look
         if branch is None:
             return (yield from self._until_over(timer))
         branch.know(timer, self.spot)
