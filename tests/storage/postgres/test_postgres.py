@@ -382,7 +382,7 @@ def back_to_5(db: psycopg.Connection, schema: str) -> None:
     """Make the tables of *schema* those of format 5."""
     db.execute(f"DROP TABLE {schema}.tallies")
     db.execute(f"DROP FUNCTION {schema}.count_run_v1, {schema}.tallies_v1 CASCADE")
-    db.execute(f"DROP INDEX {schema}.runs_loose, {schema}.runs_dead")
+    db.execute(f"DROP INDEX {schema}.runs_loose, {schema}.runs_dead, {schema}.records_by_time")
     db.execute(f"UPDATE {schema}.version SET number = 5")
 
 

@@ -42,15 +42,17 @@ def append_call(sql: Queries, batch: Batch, records: list[Record]) -> AppendCall
     """The call that stores *batch*, whose records are *records*."""
     run_id, change = to_bytes(batch.run_id), change_of(records)
     if change is not None:
-        values = (*change_values(change), *append_values(batch, records))
+        values = (*change_values(change), *append_values(batch, records, sql.pack))
         later = later_change_values(change)
         if change.submitted is not None and not change.ended and later[0]:
             return AppendCall(run_id, sql.append_queued_and, (*values, *later))
         return AppendCall(run_id, sql.append_queued, values)
     if is_one(batch, records):
         one = sql.append_one
-        return AppendCall(run_id, one.sql, one.for_cursor(append_one_values(batch, records[0])))
-    return AppendCall(run_id, sql.append, append_values(batch, records))
+        return AppendCall(
+            run_id, one.sql, one.for_cursor(append_one_values(batch, records[0], sql.pack))
+        )
+    return AppendCall(run_id, sql.append, append_values(batch, records, sql.pack))
 
 
 def is_one(batch: Batch, records: list[Record]) -> bool:

@@ -5,18 +5,27 @@ A page costs what it holds: every listing walks one index from the newest entry 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from psycopg import sql
 
 from surehold.core.records import OPEN_FROM
 from surehold.storage.base import RecordQuery, RunQuery
+from surehold.storage.postgres.packing import (
+    ID_AT,
+    PackBody,
+    as_it_is,
+    id_bytes,
+    id_time,
+    pack_body,
+)
 from surehold.storage.postgres.rows import APPEND_ONE
 from surehold.storage.postgres.schema import channel_of
 from surehold.storage.postgres.statement import Statement
 from surehold.storage.rows import (
     HIDDEN,
+    MOST_NOTES,
     NESTED,
     NOTE,
     Listing,
@@ -33,7 +42,8 @@ _BYTES = 4 << 20
 class Queries:
     """Statements for one schema."""
 
-    def __init__(self, schema: str) -> None:
+    def __init__(self, schema: str, *, packs: bool = True) -> None:
+        self.pack: PackBody = pack_body if packs else as_it_is
         self._schema = sql.Identifier(schema)
         self._texts: dict[str, bytes] = {}
         self.append = self.text(f"SELECT {{s}}.append_v1({_numbered(21)})")
@@ -130,6 +140,8 @@ class Queries:
         """List what *query* wants, and perhaps more: rows are still compared with it."""
         number = None if query.run_id is None else run_number(query.run_id)
         keys = query_keys(query, number)
+        if query.kind == MOST_NOTES and number is not None:
+            keys = [key for key in keys if key != kind_key(number, MOST_NOTES)]
         times, values = conditions_of_times(query, "%({})s")
         where = [_visible(HIDDEN if query.notes else HIDDEN | NOTE), *times]
         if query.run_id is not None:
@@ -192,6 +204,21 @@ class Queries:
         statement = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY u.ordinal DESC LIMIT %(size)s"
         return self.text(statement), values
 
+    def before_note(self, id: str, run_id: str | None) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """Look for a note with this id, which has no row in `facets`.
+
+        It is looked for in its run, or where records of its time are, or everywhere.
+        """
+        values = {"id": id_bytes(id), "text": f'"id":"{id}"'.encode()}
+        if run_id is not None:
+            yield self.text(f"{_NOTE} AND u.run_id = %(run)s"), values | {"run": to_bytes(run_id)}
+            return
+        at = id_time(values["id"])
+        if at is not None:
+            between = {"since": at - _AROUND, "until": at + _AROUND}
+            yield self.text(f"{_NOTE} AND r.at BETWEEN %(since)s AND %(until)s"), values | between
+        yield self.text(_NOTE), values
+
     def note_keys(self, run_ids: Collection[str], kinds: Collection[str]) -> list[bytes]:
         """The facets of the notes of some *kinds* in some runs."""
         return [kind_key(run_number(run_id), kind) for run_id in run_ids for kind in kinds]
@@ -210,7 +237,7 @@ def _visible(mask: int) -> str:
 def _is_rare(query: RecordQuery) -> bool:
     """Return True if a facet selects fewer records than the run has."""
     rare_scope = bool(query.scope) and not query.notes
-    return query.tag is not None or rare_scope or query.kind not in (None, COMMON_KIND)
+    return query.tag is not None or rare_scope or query.kind not in (None, COMMON_KIND, MOST_NOTES)
 
 
 _RUN = """
@@ -219,6 +246,13 @@ SELECT u.run_id, u.ordinal, u.started_at, u.saved_at, u.seq, u.digest, u.name, u
 FROM {s}.runs u
     LEFT JOIN {s}.records h ON h.run = u.ordinal AND h.seq = u.seq
     LEFT JOIN {s}.records c ON c.run = u.ordinal AND c.seq = u.latest"""
+
+_NOTE = f"""
+SELECT r.ord, r.seq, r.digest, u.run_id, r.header
+FROM {{s}}.records r JOIN {{s}}.runs u ON u.ordinal = r.run WHERE r.state & {NOTE} = {NOTE}
+AND (substr(r.header, {ID_AT}, 16) = %(id)s OR position(%(text)s::bytea IN r.header) > 0)"""
+_AROUND = 10_000_000
+"""Microseconds around the time of an id in which its record was made."""
 
 _OF_RUN = "{s}.runs WHERE run_id = %(run)s"
 

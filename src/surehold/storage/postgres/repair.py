@@ -16,8 +16,8 @@ from surehold.core.records import Record, gaps_between, open_header
 from surehold.errors import CorruptError, UsageError
 from surehold.storage.base import Inspection
 from surehold.storage.postgres.queries import Queries
-from surehold.storage.postgres.rows import insert_values, multirange
-from surehold.storage.rows import HIDDEN, record_of
+from surehold.storage.postgres.rows import insert_values, multirange, packed_record
+from surehold.storage.rows import HIDDEN
 from surehold.storage.shared import (
     Salvage,
     check_head,
@@ -47,7 +47,7 @@ def _inspection(run_id: str, rows: list[tuple[Any, ...]]) -> Inspection:
     for _, _, found, state, *row in rows:
         if found is not None:
             salvage.hidden |= {found} if state & HIDDEN else set()
-            salvage.add(partial(record_of, run_id, found, *row))
+            salvage.add(partial(packed_record, run_id, found, *row))
     salvage.ends_at(seq, digest.hex())
     return salvage.inspection(seq)
 
@@ -99,7 +99,7 @@ def rewrite_run(
             return
         db.execute(
             sql.text(f"SELECT {{s}}.insert_v1({', '.join(['%s'] * 9)})"),
-            (ordinal, *insert_values(run_id, opened, hidden)),
+            (ordinal, *insert_values(run_id, opened, sql.pack, hidden)),
             binary=True,
         )
         new = rebuilt_head(first_head(opened[0].header, ordinal), opened, hidden)
@@ -139,6 +139,7 @@ WITH RECURSIVE found AS (
 AND NOT EXISTS (SELECT 1 FROM {s}.runs u WHERE u.ordinal = found.run)"""
 
 _HEADERS = "SELECT digest, header FROM {s}.records WHERE run = %s ORDER BY seq"
+"""Those of notes do not name their run where they are packed: one of a checkpoint does."""
 
 _PUT_BACK = """
 INSERT INTO {s}.runs(run_id, ordinal, seq, digest, started_at, saved_at)

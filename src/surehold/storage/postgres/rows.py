@@ -12,6 +12,7 @@ from psycopg.types.range import Range
 from surehold.core.policy import QueueChange
 from surehold.core.records import Header, Record
 from surehold.storage.base import Batch, RunInfo
+from surehold.storage.postgres.packing import PackBody, pack_header, unpack_body, unpack_header
 from surehold.storage.postgres.statement import (
     BYTEA,
     BYTEA_ARRAY,
@@ -22,11 +23,22 @@ from surehold.storage.postgres.statement import (
     int2,
     int8,
 )
-from surehold.storage.rows import HIDDEN, head_of_row, micros, record_keys, state_of
+from surehold.storage.rows import (
+    HIDDEN,
+    MOST_NOTES,
+    head_of_row,
+    micros,
+    open_row,
+    record_keys,
+    record_of,
+    state_of,
+)
 from surehold.storage.shared import Head, following, run_number, to_bytes, to_text
 
 _YEAR_2000 = 946_684_800_000_000
 """The microsecond that PostgreSQL counts from, in those since 1970."""
+_ID, _TAG, _METADATA = b"i", b"t", b"m"
+"""The first bytes of keys."""
 
 
 def multirange(ranges: Iterable[tuple[int, int]]) -> Multirange[int]:
@@ -34,7 +46,24 @@ def multirange(ranges: Iterable[tuple[int, int]]) -> Multirange[int]:
     return Multirange(Range(first, last + 1) for first, last in ranges)
 
 
-def insert_values(run_id: str, records: Iterable[Record], hidden: Iterable[int] = ()) -> list[Any]:
+def listed_keys(header: Header, run: int) -> list[bytes]:
+    """The keys that a record has rows in `facets` for; its run has the number *run*.
+
+    A note has none for its id, and those of effects, which most records are, none for their kind:
+    they are found by walking their run.
+    """
+    if header.frame != "note":
+        return record_keys(header, run)
+    if header.kind != MOST_NOTES:
+        return record_keys(header, run)[1:]
+    if not (header.tags or header.metadata):
+        return []
+    return [key for key in record_keys(header, run)[1:] if key[:1] in (_TAG, _METADATA)]
+
+
+def insert_values(
+    run_id: str, records: Iterable[Record], pack: PackBody, hidden: Iterable[int] = ()
+) -> list[Any]:
     """Arrays for `insert_v1`: one element per record, and the facets of all of them."""
     gone = set(hidden)
     columns: list[list[Any]] = [[], [], [], [], [], []]
@@ -49,19 +78,20 @@ def insert_values(run_id: str, records: Iterable[Record], hidden: Iterable[int] 
             state,
             micros(header.saved_at),
             bytes.fromhex(header.digest),
-            record.text,
-            record.body,
+            pack_header(header, record.text),
+            pack(record.body),
         )
         for column, value in zip(columns, row, strict=True):
             column.append(value)
-        keys = record_keys(header, number)
-        keys = keys[:1] if header.seq in gone else keys
+        keys = listed_keys(header, number)
+        if header.seq in gone:
+            keys = [key for key in keys if key[:1] == _ID]
         facets += keys
         facet_of += [place] * len(keys)
     return [*columns, facet_of, facets]
 
 
-def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
+def append_values(batch: Batch, records: list[Record], pack: PackBody) -> tuple[Any, ...]:
     """The arguments of `append_v1`."""
     base, prev, gaps, added = following(batch, records)
     return (
@@ -76,7 +106,7 @@ def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
         added.stored if added else 0,
         added.started_at if added else None,
         added.saved_at if added else None,
-        *insert_values(batch.run_id, records),
+        *insert_values(batch.run_id, records, pack),
         multirange(gaps),
         list(batch.hide),
     )
@@ -89,7 +119,7 @@ APPEND_ONE = (
 """The types of the arguments of `append_one_v1`."""
 
 
-def append_one_values(batch: Batch, record: Record) -> tuple[bytes | None, ...]:
+def append_one_values(batch: Batch, record: Record, pack: PackBody) -> tuple[bytes | None, ...]:
     """The arguments of `append_one_v1`, in the binary form."""
     header = record.header
     is_note, at = header.frame == "note", micros(header.saved_at)
@@ -106,9 +136,9 @@ def append_one_values(batch: Batch, record: Record) -> tuple[bytes | None, ...]:
         int2(state_of(header)),
         int8(at),
         bytes.fromhex(header.digest),
-        record.text,
-        record.body,
-        bytea_array(record_keys(header, run_number(batch.run_id))),
+        pack_header(header, record.text),
+        pack(record.body),
+        bytea_array(listed_keys(header, run_number(batch.run_id))),
     )
 
 
@@ -155,6 +185,17 @@ def later_change_values(change: QueueChange) -> tuple[str, bytes]:
     )
     kind = next((name for name, is_so in kinds if is_so), "")
     return kind, to_bytes(change.dead or "")
+
+
+def open_packed(run_id: str, seq: int, digest: Any, stored: Any) -> Header:
+    """The header that is stored so for a record."""
+    return open_row(run_id, seq, digest, unpack_header(run_id, seq, stored))
+
+
+def packed_record(run_id: str, seq: int, digest: Any, header: Any, body: Any) -> Record:
+    """The record whose header and body are stored so."""
+    text = unpack_header(run_id, seq, header)
+    return record_of(run_id, seq, digest, text, unpack_body(body))
 
 
 def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:

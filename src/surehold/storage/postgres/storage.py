@@ -28,12 +28,18 @@ from surehold.storage.postgres.notifications import PostgresListener
 from surehold.storage.postgres.queries import Queries
 from surehold.storage.postgres.queue import IDLE_FOR, PostgresQueues
 from surehold.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
-from surehold.storage.postgres.rows import append_one_values, head_at, head_of
+from surehold.storage.postgres.rows import (
+    append_one_values,
+    head_at,
+    head_of,
+    open_packed,
+    packed_record,
+)
 from surehold.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from surehold.storage.postgres.statement import TRUE, PooledConnection
 from surehold.storage.postgres.tallies import CHECK, SEED, TALLY
 from surehold.storage.queueing import Claim, ClaimQuery
-from surehold.storage.rows import Listing, id_key, id_range, open_row, record_of, scope_key
+from surehold.storage.rows import MOST_NOTES, Listing, id_key, id_range, scope_key
 from surehold.storage.shared import run_number, to_bytes, to_text
 
 with extra("postgres", "PostgreSQL storages need psycopg"):
@@ -89,7 +95,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         self._clock = clock
         self._sized = pool is not None
         self._database_clock = lease_clock == "database"
-        self._sql = Queries(schema)
+        self._sql = Queries(schema, packs=self.body_compression is not None)
         self._db = Connections(url, size=pool or _CONNECTIONS, timeout=timeout, patience=patience)
         try:
             self._db.run_once(
@@ -141,7 +147,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         rows = self._all(self._sql.find, (first, first + b"\0"))
         rows = rows or self._all(self._sql.find, (first, after))
         return shared.newest_of_ids(
-            open_row(to_text(run_id), seq, digest, text) for seq, digest, run_id, text in rows
+            open_packed(to_text(run_id), seq, digest, text) for seq, digest, run_id, text in rows
         )
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
@@ -165,6 +171,8 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     def notes(
         self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
     ) -> list[Header]:
+        if MOST_NOTES in kinds:
+            return list(super().notes(run_ids, kinds, strict=strict))
         keys = self._sql.note_keys(run_ids, kinds)
         rows = self._all(self._sql.notes, (keys, [to_bytes(run_id) for run_id in run_ids]))
         return _whole(rows, strict=strict)
@@ -259,7 +267,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     def _append_alone(self, batch: Batch) -> ConflictError | None:
         records = batch.opened()
         if is_one(batch, records) and change_of(records) is None:
-            values = append_one_values(batch, records[0])
+            values = append_one_values(batch, records[0], self._sql.pack)
             call = methodcaller("call", self._sql.append_one, values)
             stored = self._db.run(call) == TRUE
         else:
@@ -312,7 +320,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
                     raise shared.missing(run_id, seq)
                 if found is None:
                     return
-                record = record_of(run_id, found, digest, text, body)
+                record = packed_record(run_id, found, digest, text, body)
                 if prev is not None and found == seq and record.header.prev != prev:
                     raise shared.misplaced(run_id, found)
                 prev, seq = record.header.digest, found + 1
@@ -338,9 +346,12 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
 
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
         """The place of the record that *query* calls `before`, hidden or not."""
-        rows = self._all(self._sql.before, (id_key(query.before or ""),))
+        id = query.before or ""
+        rows = self._all(self._sql.before, (id_key(id),))
+        for statement, values in () if rows else self._sql.before_note(id, query.run_id):
+            rows = rows or self._all(statement, values)
         found: Iterable[tuple[int, Header]] = (
-            (seq if plan.by_seq else place, open_row(to_text(run), seq, digest, text))
+            (seq if plan.by_seq else place, open_packed(to_text(run), seq, digest, text))
             for place, seq, digest, run, text in rows
         )
         return shared.bound_of(query, found)
@@ -371,7 +382,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
                 return info, newest
             key = scope_key(run_number(run_id), scope)
             found = db.execute(self._sql.scoped, (key, info.ordinal), binary=True).fetchone()
-        return info, (None if found is None else open_row(run_id, *found))
+        return info, (None if found is None else open_packed(run_id, *found))
 
     def take_run(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
@@ -439,7 +450,7 @@ def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> 
     found = []
     for seq, digest, run, text in rows:
         with shared.Sparing(to_text(run), strict=strict):
-            found.append(open_row(to_text(run), seq, digest, text))
+            found.append(open_packed(to_text(run), seq, digest, text))
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from surehold.storage.rows.conditions import conditions_of_runs as conditions_of_runs
 from surehold.storage.rows.conditions import conditions_of_times as conditions_of_times
 from surehold.storage.rows.keys import HIDDEN as HIDDEN
+from surehold.storage.rows.keys import MOST_NOTES as MOST_NOTES
 from surehold.storage.rows.keys import NESTED as NESTED
 from surehold.storage.rows.keys import NOTE as NOTE
 from surehold.storage.rows.keys import id_key as id_key

@@ -16,7 +16,7 @@ HIDDEN = 2
 NESTED = 4
 """Bits of a record's state; a visible checkpoint of the run itself has none of them."""
 
-_MOST_NOTES = "effect"
+MOST_NOTES = "effect"
 """The kind that most notes have: they are found within a run only, by its key there."""
 _LONGEST = 48
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,7 +54,7 @@ def _facet_keys(run: int, facets: Iterable[Facet]) -> Iterator[bytes]:
     for facet in facets:
         if facet[0] == "kind":
             yield kind_key(run, facet[1])
-        if facet != ("kind", _MOST_NOTES):
+        if facet != ("kind", MOST_NOTES):
             yield _key(facet)
 
 
@@ -63,7 +63,7 @@ def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
 
     A key of the run and scope, or of the run and kind, is among them where that is rare.
     """
-    keys = [_key(facet) for facet in facets_in(query) if facet != ("kind", _MOST_NOTES)]
+    keys = [_key(facet) for facet in facets_in(query) if facet != ("kind", MOST_NOTES)]
     if run is None:
         return keys
     if query.tag is not None:

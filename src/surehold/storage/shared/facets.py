@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from surehold.core.records import Header
@@ -27,9 +27,7 @@ def facets_of(header: Header) -> Iterator[Facet]:
     yield from common_facets(name, header.kind, header.status)
     for tag in set(header.tags):
         yield "tag", tag
-    for name, value in header.metadata.items():
-        if (text := _canonical(value)) is not None:
-            yield "metadata", f"{json.dumps(name)}:{text}"
+    yield from _facets_of_metadata(header.metadata)
 
 
 def common_facets(name: str, kind: str, status: str) -> Iterator[Facet]:
@@ -44,9 +42,7 @@ def common_facets(name: str, kind: str, status: str) -> Iterator[Facet]:
 
 def facets_in(query: RecordQuery) -> Iterator[Facet]:
     """The facets that every record has which *query* wants, the rarest word first."""
-    for name, value in (query.metadata or {}).items():
-        if (text := _canonical(value)) is not None:
-            yield "metadata", f"{json.dumps(name)}:{text}"
+    yield from _facets_of_metadata(query.metadata or {})
     if query.tag is not None:
         yield "tag", query.tag
     if query.kind not in (None, COMMON_KIND):
@@ -55,6 +51,13 @@ def facets_in(query: RecordQuery) -> Iterator[Facet]:
         yield "status", query.status
     if query.name and not query.notes:
         yield "name", query.name
+
+
+def _facets_of_metadata(metadata: Mapping[str, Any]) -> Iterator[Facet]:
+    """An object has none: it is seldom asked for, and every run that ends has one."""
+    for name, value in metadata.items():
+        if not isinstance(value, dict) and (text := _canonical(value)) is not None:
+            yield "metadata", f"{json.dumps(name)}:{text}"
 
 
 def _canonical(value: Any, depth: int = 0) -> str | None:
