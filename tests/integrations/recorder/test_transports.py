@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,56 @@ def test_a_stream_that_was_left_early_ends_there_again(server: ModelServer, stor
     ):
         program(99)
     assert server.count == 1
+
+
+def streamed_by(library: Any) -> Callable[[str], list[bytes]]:
+    def read(url: str) -> list[bytes]:
+        with library.stream("POST", url + CHAT, json=ask("one", stream=True)) as streamed:
+            return [*streamed.iter_raw()]
+
+    return read
+
+
+def streamed_by_requests(url: str) -> list[bytes]:
+    body = ask("one", stream=True)
+    with requests.post(url + CHAT, json=body, stream=True, timeout=1) as streamed:
+        return [*streamed.iter_content(chunk_size=None)]
+
+
+STREAMED = {
+    "httpx": streamed_by(httpx),
+    "httpx2": streamed_by(httpx2),
+    "requests": streamed_by_requests,
+}
+
+
+@pytest.mark.parametrize("break_off", ["cut", "stall"])
+@pytest.mark.parametrize("read", STREAMED.values(), ids=STREAMED)
+def test_a_stream_that_breaks_off_is_not_recorded_and_its_retry_is(
+    server: ModelServer,
+    storage: str,
+    read: Callable[[str], list[bytes]],
+    break_off: str,
+) -> None:
+    def broken() -> None:
+        if break_off == "stall" and read is streamed_by_requests:
+            time.sleep(3)
+        raise ConnectionError("the server fails")
+
+    def program() -> list[bytes]:
+        for _ in range(9):
+            with contextlib.suppress(httpx.HTTPError, httpx2.HTTPError, requests.RequestException):
+                return read(server.url)
+        return []
+
+    server.kill[1, "midway"] = broken
+    with surehold.record("mine", storage=storage) as recording:
+        live = program()
+    asked = server.count
+    assert recording.live == 1 < asked and b"[DONE]" in b"".join(live)
+    with surehold.replay("mine", storage=storage):
+        assert program() == live
+    assert server.count == asked
 
 
 def test_what_is_no_model_call_passes_unless_it_is_named(server: ModelServer, storage: str) -> None:

@@ -6,9 +6,10 @@ aiohttp's own parser makes the response from them in both cases.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
-from .messages import Asked, HttpAnswer
+from .messages import Asked, Divergence, HttpAnswer
 from .tapes import MARK, Exchange, Recorder, begin_async, candidate, wanted
 from .wire import WireReader, body_of, head_of
 
@@ -43,7 +44,7 @@ def patch(library: Any) -> None:
         except BaseException:
             exchange.release()
             raise
-        _WATCHED[made.protocol] = _Watched(exchange)
+        _WATCHED[made.protocol] = _Watched(exchange, (library.ClientError,))
         return made
 
     setattr(connector, MARK, True)
@@ -77,8 +78,9 @@ async def _content(req: Any) -> bytes | None:
 class _Watched:
     """A live response: the bytes that the protocol receives for it."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, failures: tuple[type[BaseException], ...]) -> None:
         self._exchange = exchange
+        self._failures = failures
         self._reader = WireReader()
         self._recorder: Recorder | None = None
         self._sent = 0
@@ -101,18 +103,27 @@ class _Watched:
             self._recorder.end()
         return not reader.done
 
+    def left(self) -> None:
+        """The program reads no further."""
+        if self._recorder is None:
+            self._exchange.release()
+        elif isinstance(sys.exception(), (asyncio.CancelledError, OSError, *self._failures)):
+            self._recorder.fail()
+        else:
+            self._recorder.close()
+
     def lost(self) -> None:
-        """The connection ended."""
+        """The connection ended, and not because the program closed it."""
         if self._recorder is None:
             self._exchange.release()
         elif self._reader.body is not None and self._reader.body.end():
             self._recorder.end()
         else:
-            self._recorder.close()
+            self._recorder.fail()
 
 
 def _watch(protocol: Any) -> None:
-    receive, lose = protocol.data_received, protocol.connection_lost
+    receive, lose, close = protocol.data_received, protocol.connection_lost, protocol.close
 
     def data_received(self: Any, data: bytes) -> None:
         watched = _WATCHED.get(self)
@@ -126,8 +137,18 @@ def _watch(protocol: Any) -> None:
             watched.lost()
         lose(self, exc)
 
+    def closed(self: Any) -> None:
+        watched = _WATCHED.pop(self, None)
+        if watched is not None:
+            watched.left()
+        close(self)
+
     protocol.data_received = data_received
     protocol.connection_lost = connection_lost
+    protocol.close = closed
+
+
+_LOOK = 0.02
 
 
 class _Wire(asyncio.Transport):
@@ -160,6 +181,18 @@ class _Wire(asyncio.Transport):
                 self._exchange.delivered()
             self._protocol.data_received(segment)
         self._exchange.delivered()
+        try:
+            self._exchange.check_end()
+        except Divergence as error:
+            await self._refuse(error)
+
+    async def _refuse(self, error: Divergence) -> None:
+        """Raise *error* where the program waits for more than was recorded."""
+        body = self._protocol._payload
+        while not self._closing and getattr(body, "_waiter", None) is None:
+            await asyncio.sleep(_LOOK)
+        if not self._closing:
+            body.set_exception(error)
 
     def is_closing(self) -> bool:
         return self._closing

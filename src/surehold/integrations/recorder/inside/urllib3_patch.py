@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import http.client
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .messages import Asked, HttpAnswer
@@ -112,15 +114,26 @@ class _Tee(io.RawIOBase):
         self._sent = 0
         self._look()
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self._recorder.fail()
+            raise
+
     def _seen(self, data: bytes, wanted: bool = True) -> bytes:
+        broken = False
         try:
             if data:
                 self._body.feed(data)
             elif wanted:
-                self._body.end()
+                broken = not self._body.end()
         except ValueError:  # the server's framing is broken, which is http.client's to tell
-            self._recorder.fail()
+            broken = True
         self._look()
+        if broken:
+            self._recorder.fail()
         return data
 
     def _look(self) -> None:
@@ -134,18 +147,25 @@ class _Tee(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        return self._seen(self._inner.read(-1 if size is None else size), size != 0)
+        with self._reading():
+            data: bytes = self._inner.read(-1 if size is None else size)
+        return self._seen(data, size != 0)
 
     def read1(self, size: int = -1) -> bytes:
-        return self._seen(self._inner.read1(size), size != 0)
+        with self._reading():
+            data: bytes = self._inner.read1(size)
+        return self._seen(data, size != 0)
 
     def readinto(self, buffer: Any) -> int:
-        count: int = self._inner.readinto(buffer)
+        with self._reading():
+            count: int = self._inner.readinto(buffer)
         self._seen(bytes(memoryview(buffer)[:count]), len(buffer) > 0)
         return count
 
     def readline(self, size: int | None = -1) -> bytes:
-        return self._seen(self._inner.readline(-1 if size is None else size), size != 0)
+        with self._reading():
+            data: bytes = self._inner.readline(-1 if size is None else size)
+        return self._seen(data, size != 0)
 
     def peek(self, size: int = 0) -> bytes:
         data: bytes = self._inner.peek(size)

@@ -120,4 +120,6 @@ def body_of(answer: HttpAnswer) -> list[bytes]:
     if "content-length" in names and "chunked" not in names.get("transfer-encoding", ""):
         return answer.chunks
     framed = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in answer.chunks if chunk]
-    return [*framed, b"0\r\n\r\n"] if answer.complete else framed
+    if answer.complete:  # with the last chunk: aiohttp shows an end that comes alone
+        framed[-1:] = [b"".join(framed[-1:]) + b"0\r\n\r\n"]
+    return framed
