@@ -32,6 +32,11 @@ class ModelServer(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.other: list[str] = []
         """Paths of calls that are no model's."""
+        self.other_headers: list[dict[str, str]] = []
+        self.at_other: Callable[[], None] | None = None
+        """What to do, once, when such a call comes."""
+        self.refuse_other: list[int] = []
+        """Statuses to answer the next of them with."""
         self.lock = threading.Lock()
         self.refuse: list[int] = []
         """Statuses to answer the next calls with."""
@@ -100,7 +105,12 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"bytes": len(data)}
         if not path.endswith(("/completions", "/responses", "/messages", "/embeddings")):
             self.server.other.append(self.path)
-            self._json({"path": self.path, "number": len(self.server.other)})
+            self.server.other_headers.append(dict(self.headers.items()))
+            act, self.server.at_other = self.server.at_other, None
+            if act is not None:
+                act()
+            status = self.server.refuse_other.pop(0) if self.server.refuse_other else 200
+            self._json({"path": self.path, "number": len(self.server.other)}, status)
             return
         with self.server.lock:
             refused = self.server.refuse.pop(0) if self.server.refuse else 0

@@ -93,11 +93,14 @@ def how_to_resume(manager: CheckpointManager, run: RunInfo, graphs: Mapping[str,
 def _start_of(manager: CheckpointManager, run: RunInfo) -> str:
     """The command that starts a recorded program again."""
     newest = manager.reader.newest(run)
-    text = manager.reader.values(newest, ["command"]).get("command") if newest is not None else None
-    command = msgspec.json.decode(text) if text else None
-    if not command:
+    if newest is None:
+        return "start its program again"
+    texts = manager.reader.values(newest, ["command", "options"])
+    told = {key: msgspec.json.decode(text) for key, text in texts.items() if text}
+    if not told.get("command"):
         return "start its program again"  # a block of `surehold.record`
-    return shlex.join(["surehold", "exec", "--run", run.run_id, "--", *command])
+    options = told.get("options", ())
+    return shlex.join(["surehold", "exec", "--run", run.run_id, *options, "--", *told["command"]])
 
 
 def rewind_text(storage: Storage, plan: ResumePlan, earlier: Header, *, now: bool) -> str:

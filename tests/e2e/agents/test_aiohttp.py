@@ -105,12 +105,14 @@ async def test_a_stream_that_was_left_early_ends_there_again(
 ) -> None:
     async def program(most: int) -> list[bytes]:
         found: list[bytes] = []
-        async with aiohttp.ClientSession() as session:
-            async with ask(session, server.url, "one", stream=True) as streamed:
-                async for data, _ in streamed.content.iter_chunks():
-                    found.append(data)
-                    if len(found) == most:
-                        break
+        async with (
+            aiohttp.ClientSession() as session,
+            ask(session, server.url, "one", stream=True) as streamed,
+        ):
+            async for data, _ in streamed.content.iter_chunks():
+                found.append(data)
+                if len(found) == most:
+                    break
         return found
 
     server.kill[1, "midway"] = lambda: time.sleep(0.5)

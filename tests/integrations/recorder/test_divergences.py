@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,52 @@ def test_a_call_that_was_in_flight_is_no_divergence(server: ModelServer, storage
     with surehold.record("mine", storage=storage) as recording:
         asyncio.run(program(False))
     assert (server.count, recording.replayed, recording.live) == (3, 1, 1)
+
+
+def test_a_call_in_flight_waits_for_recorded_calls_of_a_slower_task(
+    server: ModelServer, storage: str
+) -> None:
+    """The process died within a request whose task is faster than another one when replayed."""
+    at_work: list[Any] = []
+
+    def text(body: dict[str, Any], number: int) -> str:
+        while body["messages"] == ["b0"] and at_work and at_work[0].live < 2:
+            time.sleep(0.01)  # its answer comes after that of a1
+        return f"answer {number}"
+
+    server.text = text
+
+    async def program(tool: float, cut: bool) -> None:
+        async with httpx.AsyncClient(timeout=60) as client:
+
+            async def one(name: str) -> None:
+                body = {"model": "m", "messages": [name]}
+                await client.post(f"{server.url}/v1/chat/completions", json=body)
+
+            async def slow() -> None:
+                await one("a0")
+                await asyncio.sleep(tool)
+                await one("a1")
+
+            async def fast() -> None:
+                await one("b0")
+                if cut:
+                    raise ZeroDivisionError
+                await one("b1")
+
+            await asyncio.gather(slow(), fast())
+
+    with (
+        pytest.raises(ZeroDivisionError),
+        surehold.record("mine", storage=storage) as recording,
+    ):
+        at_work.append(recording)
+        asyncio.run(program(0, True))
+    assert recording.live == 3
+    at_work.clear()
+    with surehold.record("mine", storage=storage) as recording:
+        asyncio.run(program(3, False))
+    assert (server.count, recording.replayed, recording.live) == (4, 3, 1)
 
 
 def test_an_encrypted_recording_holds_no_text(

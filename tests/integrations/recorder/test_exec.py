@@ -246,3 +246,97 @@ def test_a_node_program_is_recorded_by_the_proxy(shell: Shell, server: ModelServ
     replayed = shell.run("replay", "mine", "--", *command, OPENAI_BASE_URL="http://127.0.0.1:9/v1")
     assert (replayed.returncode, replayed.stdout) == (0, done.stdout), replayed.stderr
     assert server.count <= 4 + 3
+
+
+PAYS = """\
+import os, sys
+import httpx
+
+with httpx.Client(headers={"X-Pid": str(os.getpid())}) as client:
+    chat = os.environ["MODEL"] + "/v1/chat/completions"
+    text = client.post(chat, json={"model": "m", "messages": ["pay"]}).text
+    try:
+        paid = client.post(os.environ["MODEL"] + "/pay", json={"amount": 7})
+        print(paid.status_code, paid.json())
+    except httpx.HTTPError as error:
+        print(type(error).__name__)
+        sys.exit(3)
+    sys.exit("fail" in sys.argv)
+"""
+
+
+@pytest.fixture
+def paying(shell: Shell, server: ModelServer) -> list[str]:
+    (shell.folder / "pays.py").write_text(PAYS)
+    return ["--record", f"{server.url}/pay*", "--in-doubt", "ask", "--", sys.executable, "pays.py"]
+
+
+@pytest.mark.parametrize(
+    ("settled", "said", "asked"),
+    [
+        (['{"paid": 7}'], "200 {'paid': 7}", 1),
+        (["--error", "no money"], "422 {'error': 'no money'}", 1),
+        (["--repeat"], "200 {'path': '/pay', 'number': 2}", 2),
+    ],
+    ids=["answer", "error", "repeat"],
+)
+def test_a_person_decides_on_a_request_that_may_have_happened(
+    shell: Shell,
+    server: ModelServer,
+    paying: list[str],
+    settled: list[str],
+    said: str,
+    asked: int,
+) -> None:
+    """Killed while the payment is made, the run asks, and pays again only if it is told to."""
+
+    def kill() -> None:
+        os.kill(int(server.other_headers[-1]["X-Pid"]), signal.SIGKILL)
+
+    server.at_other = kill
+    begun = shell.run("exec", "--run", "mine", "--restart", "3", "--backoff", "0", *paying)
+    assert begun.returncode == 20 and "it is not known whether" in begun.stderr, begun.stderr
+    again = shell.run("exec", "--run", "mine", "--", *paying[-2:])
+    assert again.returncode == 20 and "surehold answer mine" in again.stderr
+    assert (server.count, len(server.other)) == (1, 1)
+    listed = shell.run("pending").stdout
+    assert "/pay" in listed and '"amount":7' in shell.run("pending", "--json").stdout.replace(
+        '\\"', '"'
+    ).replace(": 7", ":7")
+    assert shell.run("runs").stdout.split("\n")[1].split()[2] == "waiting"
+
+    assert shell.run("answer", "mine", *settled).returncode == 0
+    done = shell.run("exec", "--run", "mine", *paying)
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+    assert (server.count, len(server.other)) == (1, asked)
+    replayed = shell.run("replay", "mine", *paying[:2], "--", *paying[-2:])
+    assert (replayed.returncode, replayed.stdout.strip()) == (0, said), replayed.stderr
+    assert len(server.other) == asked
+
+
+def test_a_request_that_was_answered_or_refused_is_not_in_doubt(
+    shell: Shell, server: ModelServer, paying: list[str]
+) -> None:
+    server.refuse_other = [503]
+    refused = shell.run("exec", "--run", "mine", *paying, "fail")
+    assert (refused.returncode, refused.stdout[:3]) == (1, "503")
+    paid = shell.run("exec", "--run", "mine", *paying, "fail")
+    assert (paid.returncode, paid.stdout[:3]) == (1, "200")
+    done = shell.run("exec", "--run", "mine", *paying)
+    assert (done.returncode, done.stdout) == (0, paid.stdout)
+    assert (server.count, len(server.other)) == (1, 2)
+
+
+def test_a_request_whose_connection_broke_is_in_doubt(
+    shell: Shell, server: ModelServer, paying: list[str]
+) -> None:
+    def cut() -> None:
+        raise ConnectionError("the server fails")
+
+    server.at_other = cut
+    begun = shell.run("exec", "--run", "mine", *paying)
+    assert (begun.returncode, begun.stdout) == (20, "RemoteProtocolError\n"), begun.stderr
+    forced = [word if word != "ask" else "retry" for word in paying]
+    done = shell.run("exec", "--run", "mine", *forced)
+    assert done.returncode == 0 and done.stdout.startswith("200"), done.stderr
+    assert (server.count, len(server.other)) == (1, 2)

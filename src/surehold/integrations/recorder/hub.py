@@ -84,7 +84,7 @@ class Hub:
             case "commit":
                 recording.commit(facts["id"], answer_from(facts["answer"], parts))
             case "release":
-                recording.release(facts["id"])
+                recording.release(facts["id"], facts["refused"])
             case "delivered":
                 recording.delivered(facts["id"])
         return {}, []

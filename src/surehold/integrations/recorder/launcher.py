@@ -21,7 +21,7 @@ from surehold.agents.models import shown
 from surehold.core.policy import Ending, RunFacts, ending_of
 from surehold.core.records import check_run_id, new_id
 from surehold.engine.managers import CheckpointManager
-from surehold.errors import Drained, NotFoundError, RunError, UsageError
+from surehold.errors import Drained, Interrupted, NotFoundError, RunError, UsageError
 from surehold.integrations.recorder.hub import Hub
 from surehold.integrations.recorder.inside import Asked, Selection
 from surehold.integrations.recorder.proxy import Proxy
@@ -45,6 +45,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     rules: MatchRules = MatchRules()
     proxy: Literal["auto", "on", "off"] = "auto"
     freeze: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    """The options of `exec` that resume it as it was begun, as they are written."""
     restart: int = 0
     """How often it is started again if it dies."""
     backoff: float = 1.0
@@ -102,8 +104,11 @@ def execute(
             f"there is no command {program.command[0]!r}",
             hint="write it as in a shell: -- python my_agent.py, or -- ./my_agent",
         )
-    facts = {"command": list(program.command), "seed": random.randrange(1 << 32)}
-    shelf = RunShelf(check_run_id(run_id), storage, program.name, **facts, began=time.time())
+    facts: dict[str, Any] = {"command": list(program.command), "options": list(program.options)}
+    facts |= {"seed": random.randrange(1 << 32), "began": time.time()}
+    if program.rules.in_doubt:
+        facts["in_doubt"] = program.rules.in_doubt
+    shelf = RunShelf(check_run_id(run_id), storage, program.name, **facts)
     try:
         if shelf.completed:
             raise UsageError(
@@ -111,18 +116,31 @@ def execute(
                 hint=f"surehold replay {run_id} -- COMMAND runs a command on its recorded calls;"
                 " another --run begins a new run",
             )
+        if program.rules.in_doubt != "retry":
+            check_doubt(shelf)
         return supervise(program, shelf, say)
     finally:
         shelf.close()
+
+
+def check_doubt(shelf: RunShelf) -> None:
+    """Save that the run waits, and raise `Interrupted`, if a request is in doubt."""
+    try:
+        shelf.check_doubt()
+    except Interrupted as signal:
+        shelf.end(ending_of(signal, RunFacts(run_id=shelf.run_id)), signal, 0, {"calls": 0})
+        raise
 
 
 def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -> ProgramEnd:
     """Start the program, again if it dies and may be, and save how it ended."""
     starts, pause = 0, program.backoff
     totals = {"replayed": 0, "live": 0, "dollars": 0.0, "seconds": 0.0}
+    in_progress: list[str] = []
     while True:
         starts += 1
         start = ProgramStart(program, shelf, say)
+        start.recording.expect(in_progress)
         code = start.run()
         told = start.recording.told()
         totals["replayed"] += told["calls"]
@@ -130,6 +148,8 @@ def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -
         totals["dollars"] += told["dollars"]
         totals["seconds"] += told["seconds"]
         died = code != 0 and not start.stopped and not start.diverged
+        if died and shelf.left_doubt() and program.rules.in_doubt != "retry":
+            check_doubt(shelf)
         status = "running"
         if not start.diverged:
             status = _save_end(program, shelf, start, code)
@@ -137,6 +157,7 @@ def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -
             break
         say(f"{program.name} {_manner(code)}; it is started again in {pause:g} s")
         time.sleep(pause)
+        in_progress += start.recording.in_progress()
         pause = min(pause * 2 or program.backoff, _LONGEST_PAUSE)
     if start.diverged:
         say(start.diverged)
@@ -285,10 +306,16 @@ class ProgramStart:
         """True if it was asked to stop by a signal."""
         self.is_empty = False
         self._began = time.monotonic()
+        asks = isinstance(shelf, RunShelf) and shelf.asks(program.rules.in_doubt)
         self.recording = Recording(
-            shelf, program.rules, selection=program.selection, where=f"run {shelf.run_id}"
+            shelf,
+            program.rules,
+            selection=program.selection,
+            where=f"run {shelf.run_id}",
+            intents=shelf if isinstance(shelf, RunShelf) and asks else None,
         )
         self.recording.on_live = self._tell
+        self.recording.on_wait = say
         self._told = False
 
     @property

@@ -30,8 +30,15 @@ from surehold.integrations.recorder.matching import explain
 logger = logging.getLogger("surehold.recorder")
 
 OnDivergence = Literal["stop", "live"]
+InDoubt = Literal["retry", "ask"]
+_READS = ("GET", "HEAD", "OPTIONS")
 _GRACE = 0.4
 """Seconds without another claim after which a request that fits nothing is a divergence."""
+_PATIENCE = 60.0
+"""The same for a program with several calls at once: the process may have died within this request,
+while another task, which is at work now, had made the calls that are left."""
+_SILENCE = 2.0
+"""Seconds of it after which people are told."""
 _HOLD = 2.0
 """Seconds that an answer waits for those before it."""
 
@@ -46,12 +53,24 @@ class Shelf(Protocol):
         """Keep *call*, durably. *saved* says what replays saved so far."""
 
 
+class Intents(Protocol):
+    """Keeps what is about to be asked, for requests that must not be repeated unasked."""
+
+    def intend(self, asked: Asked, id: str, key: str, number: int) -> None:
+        """Keep durably that the request will be sent."""
+
+    def refused(self, id: str) -> None:
+        """The server refused the request: it may be sent again."""
+
+
 class MatchRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules by which a recording answers."""
 
     offline: bool = False
     """No request goes to a server."""
     on_divergence: OnDivergence = "stop"
+    in_doubt: InDoubt | None = None
+    """What to do about a request that may have happened; None for what the run began with."""
     loose: bool = False
     """Overlook times, ids, addresses and temporary names if nothing fits exactly."""
     until: int | None = None
@@ -65,12 +84,16 @@ class MatchRules(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"on_divergence is {self.on_divergence!r}", hint="give 'stop' or 'live'"
             )
+        if self.in_doubt not in (None, "retry", "ask"):
+            raise UsageError(f"in_doubt is {self.in_doubt!r}", hint="give 'retry' or 'ask'")
 
 
 class _Live(msgspec.Struct):
     asked: Asked
     key: str
     slot: int
+    intended: bool = False
+    """Its intent was kept."""
 
 
 class _Given(msgspec.Struct):
@@ -92,7 +115,9 @@ class Recording(Tape):
         *,
         selection: Selection | None = None,
         where: str = "replay",
+        intents: Intents | None = None,
     ) -> None:
+        """Requests that may change something are kept by *intents* before they are sent."""
         self.selection = selection or Selection()
         self.rules = rules or MatchRules()
         self.diverged = ""
@@ -109,8 +134,11 @@ class Recording(Tape):
         """The store of its own that the program seems to resume from."""
         self.on_live: Callable[[], None] | None = None
         """Called once, when the first live call begins."""
+        self.on_wait: Callable[[str], object] | None = None
+        """Called once with what a request waits for."""
         self._tell_live: Callable[[], None] | None = None
         self._shelf = shelf
+        self._intents = intents
         self._where = where
         self._lock = threading.Lock()
         self._kept = threading.Condition(self._lock)
@@ -129,6 +157,7 @@ class Recording(Tape):
         self._number = max(self._undelivered, default=0)
         self._slots: dict[str, set[int]] = {}
         self._known = Counter(id for call in kept for id in call.begun if id not in self._calls)
+        self._grace = _PATIENCE if any(call.begun for call in kept) else _GRACE
         self._begun: list[str] = []
         self._waiting: dict[str, float] = {}
         self._moved = time.monotonic()
@@ -143,7 +172,40 @@ class Recording(Tape):
         tell, self._tell_live = self._tell_live, None
         if tell is not None:
             tell()
+        if claim.kind == "wait":
+            self._say_wait(asked)
+        live = self._lives.get(claim.id) if claim.kind == "live" else None
+        if live is not None and self._intents is not None and self._is_unsafe(asked):
+            live.intended = True
+            self._intents.intend(
+                live.asked, position(live.key, live.slot), live.key, self._number + 1
+            )
         return claim
+
+    def _say_wait(self, asked: Asked) -> None:
+        since = self._waiting.get(asked.token)
+        if since is None or time.monotonic() - max(since, self._moved) < _SILENCE:
+            return
+        say, self.on_wait = self.on_wait, None
+        if say is not None:
+            say(
+                f"a new request waits up to {self._grace:.0f} s for the {len(self._left)} recorded"
+                " calls that other tasks of the program may still make"
+            )
+
+    def expect(self, ids: Iterable[str]) -> None:
+        """Expect requests that were in progress when the process before died."""
+        self._known.update(ids)
+
+    def in_progress(self) -> list[str]:
+        """The ids of live requests that have no answer yet."""
+        with self._lock:
+            lives = (position(live.key, live.slot) for live in self._lives.values())
+            return [id for id in lives if id not in self._calls]
+
+    def _is_unsafe(self, asked: Asked) -> bool:
+        """True for a request, other than a model's, that may change something."""
+        return asked.method.upper() not in _READS and self.selection.is_named(asked.url)
 
     def _claim(self, asked: Asked) -> TapeClaim:
         key = key_of(asked)
@@ -195,7 +257,7 @@ class Recording(Tape):
             call.usage.cost_usd,
             call.answer.seconds,
         )
-        hold = self._ordered and self._first_undelivered() != call.number
+        hold = self._ordered and self._is_early(call)
         return TapeClaim("replay", self._ids, call.answer, hold)
 
     def _new(self, asked: Asked, key: str, slot: int, body: bytes | None) -> TapeClaim:
@@ -206,7 +268,7 @@ class Recording(Tape):
             now = time.monotonic()
             since = self._waiting.setdefault(asked.token, now)
             # Another task may be about to claim what is left; then this one is a new call.
-            if not self.rules.offline and now - max(since, self._moved) < _GRACE:
+            if not self.rules.offline and now - max(since, self._moved) < self._grace:
                 return TapeClaim("wait")
             if self.stops:
                 self.diverged = self._explained(asked)
@@ -243,15 +305,16 @@ class Recording(Tape):
             if given is None or not self._ordered:
                 return True
             if time.monotonic() - max(given.since, self._moved) > _HOLD:
-                self._ordered = False
-            return not self._ordered or self._first_undelivered() == given.call.number
+                # Those before it come late, or not at all.
+                self._gone |= {n for n in self._undelivered[self._next :] if n < given.call.number}
+            return not self._is_early(given.call)
 
-    def _first_undelivered(self) -> int:
+    def _is_early(self, call: RecordedCall) -> bool:
+        """True while answers that came before that of *call* are to be given."""
         numbers = self._undelivered
         while self._next < len(numbers) and numbers[self._next] in self._gone:
-            self._gone.discard(numbers[self._next])
             self._next += 1
-        return numbers[self._next] if self._next < len(numbers) else 0
+        return self._next < len(numbers) and numbers[self._next] < call.number
 
     def delivered(self, id: int) -> None:
         with self._lock:
@@ -312,11 +375,13 @@ class Recording(Tape):
         with self._lock:
             self._calls[own] = call
 
-    def release(self, id: int) -> None:
+    def release(self, id: int, refused: bool = False) -> None:
         with self._lock:
             live = self._lives.pop(id, None)
             if live is not None and position(live.key, live.slot) not in self._calls:
                 self._slots[live.key].discard(live.slot)
+        if live is not None and live.intended and refused and self._intents is not None:
+            self._intents.refused(position(live.key, live.slot))
 
     # What is told about it
 

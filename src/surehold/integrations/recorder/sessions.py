@@ -6,13 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from surehold.agents.models import Prices
 from surehold.core.policy import Ending, RunFacts, ending_of
 from surehold.core.records import check_run_id
 from surehold.errors import NotFoundError, ShapeError
 from surehold.integrations.recorder.calls import RecordedCall
 from surehold.integrations.recorder.inside import Divergence, Selection, install, playing
-from surehold.integrations.recorder.recording import MatchRules, OnDivergence, Recording
+from surehold.integrations.recorder.recording import (
+    InDoubt,
+    MatchRules,
+    OnDivergence,
+    Recording,
+)
 from surehold.integrations.recorder.shelves import FileShelf, RunShelf, StoredCalls, Where
 
 COMPLETED = Ending(status="completed", kind="final")
@@ -27,6 +34,7 @@ def record(
     urls: Sequence[str] = (),
     passing: Sequence[str] = (),
     on_divergence: OnDivergence = "stop",
+    in_doubt: InDoubt | None = None,
     loose: bool = False,
     prices: Prices | None = None,
 ) -> Iterator[Recording]:
@@ -36,23 +44,37 @@ def record(
     live. Calls are recognised by path and body; *urls* are patterns of others to record, such as
     ``https://search.example/*``, and *passing* of those to leave alone. A request that fits no
     recorded one while others are left is a `ShapeError`, or live with ``on_divergence="live"``;
-    *loose* overlooks times, ids, addresses and temporary names. The run of a block that ended
-    well is completed: started again, it gives what was recorded, and a new call is a
-    `ShapeError`.
+    *loose* overlooks times, ids, addresses and temporary names.
+
+    With ``in_doubt="ask"``, a request to one of *urls* that may change something (no GET) is
+    recorded before it is sent. If the process died before its answer was recorded, the next start
+    is `Interrupted`: the run waits until `surehold.answer` gives what it returned, or
+    ``repeat=True``. ``"retry"`` sends it again, as happens to all others.
+
+    The run of a block that ended well is completed: started again, it gives what was recorded,
+    and a new call is a `ShapeError`.
 
     >>> with record("research-7", storage="memory://") as recording:
     ...     pass  # call any model, with any client
     >>> recording.live
     0
     """
-    shelf = RunShelf(check_run_id(run_id), storage, name)
+    rules = MatchRules(on_divergence=on_divergence, in_doubt=in_doubt, loose=loose, prices=prices)
+    facts = {"in_doubt": in_doubt} if in_doubt else {}
+    shelf = RunShelf(check_run_id(run_id), storage, name, **facts)
     try:
-        rules = MatchRules(
-            offline=shelf.completed, on_divergence=on_divergence, loose=loose, prices=prices
-        )
+        rules = msgspec.structs.replace(rules, offline=shelf.completed)
         selection = Selection(tuple(urls), tuple(passing))
-        recording = Recording(shelf, rules, selection=selection, where=f"run {run_id}")
+        recording = Recording(
+            shelf,
+            rules,
+            selection=selection,
+            where=f"run {run_id}",
+            intents=shelf if shelf.asks(in_doubt) else None,
+        )
         try:
+            if in_doubt != "retry":
+                shelf.check_doubt()
             with _playing(recording):
                 yield recording
         except BaseException as error:

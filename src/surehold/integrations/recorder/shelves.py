@@ -20,14 +20,18 @@ from surehold.core.values import decode, encode
 from surehold.engine.hooks import HookManager, redacted, redacting_hooks
 from surehold.engine.journal import Note, Tail, line_in
 from surehold.engine.managers import CheckpointManager, manager_for
-from surehold.engine.runs import OpenRun, draft_at, taken_over
+from surehold.engine.runs import OpenRun, draft_at, in_doubt, taken_over
 from surehold.engine.runs.effects import failure_facts
-from surehold.errors import DataError, NotFoundError, UsageError
-from surehold.integrations.recorder.calls import RecordedCall
+from surehold.errors import DataError, Interrupted, NotFoundError, UsageError
+from surehold.integrations.recorder.calls import RecordedCall, facts_of, label
+from surehold.integrations.recorder.inside import Asked
 from surehold.storage.base import Storage
 
 SAVED = "saved"
 """The metadata of a record that says what the replays of a start saved so far."""
+
+_INPUTS = 400
+"""Letters of a request's body that a person is shown."""
 
 Where = CheckpointManager | Storage | str | None
 
@@ -55,8 +59,11 @@ class RunShelf:
                 )
             self.completed = newest.status == "completed"
             self._first = newest.metadata.get(OPEN_FROM, newest.seq)
-            done = (note for note in self._opened.ledger.effects() if note.content.done)
+            effects = self._opened.ledger.effects()
+            done = (note for note in effects if note.content.done)
             self._calls = {call.id: call for call in map(_call_of, done)}
+            self._intents = {note.content.id: note for note in effects if not note.content.done}
+            self._doubts = self._doubtful()
         except BaseException:
             self._opened.close()
             raise
@@ -80,6 +87,56 @@ class RunShelf:
         told = {**saved, "start": self.start} if saved["calls"] else {}
         self._opened.record([note_of(call, self._opened.hook_manager, told)])
         self._calls[call.id] = call
+        self._intents.pop(call.id, None)
+
+    def intend(self, asked: Asked, id: str, key: str, number: int) -> None:
+        """Keep durably that the request will be sent."""
+        request, model = facts_of(asked)
+        hooks = self._opened.hook_manager
+        inputs = encode(redacted(request["body"], hooks)).decode()
+        entry = Effect(
+            id=id,
+            name=label(request, model),
+            key=key,
+            args=key,
+            inputs=inputs if len(inputs) <= _INPUTS else inputs[:_INPUTS] + "…",
+            policy="ask",
+            began=_now(),
+        )
+        self._write_intent(Note(kind="effect", content=entry, step=number, node=model or None))
+
+    def refused(self, id: str) -> None:
+        """The server refused the request: it may be sent again."""
+        note = self._intents.get(id)
+        if note is not None:
+            entry = msgspec.structs.replace(note.content, repeat=True)
+            self._write_intent(msgspec.structs.replace(note, content=entry))
+
+    def _write_intent(self, note: Note) -> None:
+        self._opened.record([note])
+        self._intents[note.content.id] = note
+
+    def _doubtful(self) -> list[str]:
+        return [note.content.name for note in self._intents.values() if in_doubt(note)]
+
+    def asks(self, in_doubt: str | None) -> bool:
+        """True if a person decides on requests that may have happened."""
+        return (in_doubt or self.values.get("in_doubt")) == "ask"
+
+    def left_doubt(self) -> bool:
+        """True if this start of the program ended within a request that is asked about."""
+        self._doubts = self._doubtful()
+        return bool(self._doubts)
+
+    def check_doubt(self) -> None:
+        """Raise `Interrupted` if a request of an earlier start may have happened."""
+        if self._doubts and not self.completed:
+            raise Interrupted(
+                f"run {self.run_id!r} waits: it is not known whether the request to"
+                f" {self._doubts[0]} happened (surehold pending {self.run_id}, and"
+                f" surehold answer {self.run_id} with its answer or --repeat)",
+                run_id=self.run_id,
+            )
 
     def copy(self, calls: Iterable[RecordedCall]) -> None:
         """Keep the calls of another run as the beginning of this one."""
@@ -139,7 +196,7 @@ def note_of(
         key=call.key,
         args=call.key,
         policy="retry",
-        began=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        began=_now(),
         done=True,
         value=msgspec.Raw(encode(tree)),
         seconds=round(call.answer.seconds, 6),
@@ -167,11 +224,30 @@ def _stored(tree: dict[str, Any], hooks: HookManager | None) -> dict[str, Any]:
     return made
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 def _call_of(note: Note) -> RecordedCall:
     entry: Effect = note.content
-    tree = decode(bytes(entry.value))
+    told: Any = None if entry.error is not None else decode(bytes(entry.value))
+    is_recorded = isinstance(told, dict) and {"request", "response", "loose"} <= told.keys()
+    tree = told if is_recorded else _answered(entry, told)
     call = RecordedCall.read(note.step, entry.id, tree)
     return msgspec.structs.replace(call, answer=call.answer._replace(seconds=entry.seconds))
+
+
+def _answered(entry: Effect, told: Any) -> dict[str, Any]:
+    """The call whose answer a person gave: what it returned, or why it failed."""
+    status, reason = 200, "OK"
+    if entry.error is not None:  # a status that clients do not try again
+        status, reason, told = 422, "Unprocessable Content", {"error": entry.error[1]}
+    body = {"text": encode(told).decode(), "headers": [["Content-Type", "application/json"]]}
+    return {
+        "request": {"method": "", "url": entry.name, "body": None},
+        "loose": "",
+        "response": {"status": status, "reason": reason, **body},
+    }
 
 
 class StoredCalls:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from shutil import which
 from typing import Annotated, Any
@@ -90,6 +91,14 @@ def exec_(
     on_divergence: Annotated[
         str, ui.Option(metavar="DO", help="stop, or live: continue with live calls.")
     ] = "stop",
+    in_doubt: Annotated[
+        str | None,
+        ui.Option(
+            metavar="DO",
+            help="retry, or ask: a person decides if a request to a --record URL that is no GET"
+            " may have happened.",
+        ),
+    ] = None,
     loose: Loose = False,
     freeze: Freeze = None,
     proxy: Proxied = "auto",
@@ -105,11 +114,19 @@ def exec_(
     Started again with the same --run after a crash, the program gets the recorded answers, and
     its first new call is live. A run whose program ended with exit code 0 is completed.
     """
+    decided = None if in_doubt is None else chosen(in_doubt, "--in-doubt", ("retry", "ask"))
+    options = [("--record", one) for one in record or ()] + [
+        ("--pass", one) for one in passed or ()
+    ]
+    options += [("--freeze", one) for one in freeze or ()]
     program = Program(
         command=tuple(command or ()),
+        options=(*chain(*options), *(["--loose"] if loose else ())),
         selection=Selection(tuple(record or ()), tuple(passed or ())),
         rules=MatchRules(
-            on_divergence=chosen(on_divergence, "--on-divergence", ("stop", "live")), loose=loose
+            on_divergence=chosen(on_divergence, "--on-divergence", ("stop", "live")),
+            in_doubt=decided,
+            loose=loose,
         ),
         proxy=chosen(proxy, "--proxy", ("auto", "on", "off")),
         freeze=sources(freeze),

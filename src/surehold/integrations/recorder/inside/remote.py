@@ -99,8 +99,8 @@ class RemoteTape(Tape):
         facts, parts = answer_frame(answer)
         self._ask({"do": "commit", "id": id, "answer": facts}, parts)
 
-    def release(self, id: int) -> None:
-        self._ask({"do": "release", "id": id}, [])
+    def release(self, id: int, refused: bool = False) -> None:
+        self._ask({"do": "release", "id": id, "refused": refused}, [])
 
     def delivered(self, id: int) -> None:
         self._ask({"do": "delivered", "id": id}, [])

@@ -18,6 +18,7 @@ MARK = f"_surehold_{__name__.partition('.')[0]}"
 """Set on what is patched. Two copies of this room may wrap one another in a process."""
 
 _PAUSE = 0.004
+_LONGEST_PAUSE = 0.1
 _TAIL = 4096
 """Bytes of a stream that are looked at again for its last event."""
 
@@ -39,8 +40,8 @@ class Tape:
         """Keep the answer of a live request; it is durable when this returns."""
         raise NotImplementedError
 
-    def release(self, id: int) -> None:
-        """A live request has no answer to keep."""
+    def release(self, id: int, refused: bool = False) -> None:
+        """A live request has no answer to keep; with *refused*, because it is an error."""
         raise NotImplementedError
 
     def delivered(self, id: int) -> None:
@@ -112,7 +113,7 @@ class Exchange:
     def record(self, status: int, reason: str, headers: Headers) -> Recorder | None:
         """A recorder of the body to come; None if such an answer is not kept."""
         if not 200 <= status < 300 or status == 206:
-            self.release()
+            self.release(refused=True)
             return None
         return Recorder(self, status, reason, headers)
 
@@ -126,11 +127,11 @@ class Exchange:
             self.release()
             raise
 
-    def release(self) -> None:
+    def release(self, refused: bool = False) -> None:
         """The request has no answer to keep."""
         if not self._over:
             self._over = True
-            self._tape.release(self.id)
+            self._tape.release(self.id, refused)
 
     def commit(self, answer: HttpAnswer) -> None:
         """Keep the answer."""
@@ -218,13 +219,15 @@ class Recorder:
 def _opening(tape: Tape, asked: Asked) -> Iterator[float]:
     """Claim until the tape replies; yields the seconds to wait before the next try."""
     asked = asked._replace(token=f"{os.getpid()}-{next(_TOKENS)}")
+    wait = _PAUSE
     while True:
         claim = tape.claim(asked)
         if claim.kind == "diverged":
             raise Divergence(claim.text)
         if claim.kind != "wait":
             return Exchange(tape, claim)  # type: ignore[return-value]
-        yield _PAUSE
+        yield wait
+        wait = min(wait * 1.1, _LONGEST_PAUSE)
 
 
 def begin(tape: Tape, asked: Asked) -> Exchange:
