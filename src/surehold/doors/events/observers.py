@@ -144,15 +144,16 @@ def emitter(
     source: str,
     facts: Mapping[str, Any],
     head: Callable[[], int] | None = None,
+    failed: set[int] | None = None,
 ) -> Emit | None:
     """A function that sends events with *facts* to *observers*; None without any.
 
-    *head* tells the newest record of the run.
+    *head* tells the newest record of the run. *failed* are the identities of observers whose
+    failure in this run was logged; they are added to.
     """
     if not observers:
         return None
-
-    failed: set[int] = set()
+    told = failed if failed is not None else set()
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
         event = Event(
@@ -162,6 +163,6 @@ def emitter(
             data={**facts, **data},
             seq=head() if head is not None else 0,
         )
-        deliver(event, observers, failed, partial(_log_failure, kind))
+        deliver(event, observers, told, partial(_log_failure, kind))
 
     return emit

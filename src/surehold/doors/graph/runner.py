@@ -89,6 +89,8 @@ class Runner(msgspec.Struct, eq=False):
     """Called with the cost of the calls that earlier executions of the run recorded."""
     _triggers: Triggers | None = None
     stop: StopRequests = msgspec.field(default_factory=StopRequests)
+    _failed: set[int] = msgspec.field(default_factory=set)
+    """The observers that have failed."""
 
     def __post_init__(self) -> None:
         self._triggers = self.config.triggers() if self.manager is not None else None
@@ -188,7 +190,7 @@ class Runner(msgspec.Struct, eq=False):
         head = None
         if self.manager is not None:
             head = partial(self.manager.face.journal.stored_head, run_id)
-        return emitter(self.observers, self.plan.name, {"run_id": run_id}, head)
+        return emitter(self.observers, self.plan.name, {"run_id": run_id}, head, self._failed)
 
     # Begin and continue
 
