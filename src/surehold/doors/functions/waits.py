@@ -133,7 +133,7 @@ class _Wait:
             frees = frees or isinstance(context, StepContext)
         # The cleanup of a cancelled run has a time limit, which a process watches.
         self._frees = frees and context.repeats and run.cleanup_until is None
-        self._id = context.place(name, None)
+        self._id = context.take(name, None)
         self._branch: Branch | None = None
         self.spot = context.spot
 

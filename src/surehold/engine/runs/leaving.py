@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from surehold.errors import ShapeError, Signal
@@ -38,7 +38,7 @@ class Leaving:
 
     def enter(self) -> None:
         """Make the running task or thread the run's body."""
-        self._body = _here()
+        self._body = running_task()
         if isinstance(self._body, asyncio.Task):
             self._cancelled_before = self._body.cancelling()
 
@@ -93,11 +93,11 @@ class Leaving:
     def called(self) -> None:
         """Note that a recorded call begins, or is replayed."""
         self._count += 1
-        self._last[_task() or threading.get_ident()] = self._count
+        self._last[running_task()] = self._count
 
     def failed(self, id: str) -> None:
         """Note that a recorded call raises its failure now."""
-        self._failed[id] = self._count, _here()
+        self._failed[id] = self._count, running_task()
 
     def followed(self, ids: Iterable[str]) -> bool:
         """True if recorded calls came after a failure, in its task or the body."""
@@ -107,8 +107,9 @@ class Leaving:
         )
 
 
-def _here() -> object:
-    return _task() or threading.get_ident()
+def running_task() -> Hashable:
+    """The task that is running, or the thread if that has none."""
+    return _task() or threading.current_thread()
 
 
 def _task() -> asyncio.Task[object] | None:

@@ -91,7 +91,7 @@ async def _ask(
     context.check()
     ledger, spot = run.ledger, context.spot
     key = hide_secrets(key, run.hook_manager)
-    position = context.place(spot.node or "question", key)
+    position = context.take(spot.node or "question", key)
     spot = context.spot
     asked = ledger.find(Question, position)
     known, problem = ledger.find(Answer, position), ""

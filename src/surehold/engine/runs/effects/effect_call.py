@@ -406,7 +406,7 @@ class EffectCall:
                 f"effect {known.id} of run {self.run.run_id!r} is called with other"
                 " arguments than it was before",
                 hint="what decides on the arguments (time, chance, a model) must be an effect of"
-                " its own; to do something else, fork the run",
+                " its own; to do something else, fork the run" + self.context.hint_on_order,
                 run_id=self.run.run_id,
                 effect=known.id,
             )

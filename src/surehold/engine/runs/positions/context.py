@@ -15,6 +15,8 @@ from surehold.engine.commit import in_event_loop
 from surehold.engine.hooks import hide_secrets
 from surehold.engine.runs.effect_log import Spot
 from surehold.engine.runs.effects import AwaitsAll
+from surehold.engine.runs.leaving import running_task
+from surehold.engine.runs.positions.turns import GIVE_TO_GATHER, Turns
 from surehold.errors import Drained, ShapeError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("around", "begun", "emit", "failed", "repeats", "run", "within_task")
+    __slots__ = ("_turns", "around", "begun", "emit", "failed", "repeats", "run", "within_task")
     calls_are_steps = False
     """True if each call is a step of the run, and not part of a step."""
 
@@ -49,6 +51,7 @@ class CallContext(ABC):
         follows uses the same one."""
         self.around: CallContext | None = None
         """The positions of the code that this code is called by."""
+        self._turns: Turns | None = None
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
         found = framework_task() if FRAMEWORKS else None
@@ -73,6 +76,20 @@ class CallContext(ABC):
     @abstractmethod
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call of that name."""
+
+    def take(self, name: str, key: str | None) -> str:
+        """The id of the next call of that name, which the running task makes."""
+        place = self.place(name, key)
+        if key is None and self.run is not None:
+            if self._turns is None:
+                self._turns = Turns()
+            self._turns.take(self.run, running_task(), place)
+        return place
+
+    @property
+    def hint_on_order(self) -> str:
+        """The end of a hint about calls in another order, for code that can have tasks."""
+        return f"; {GIVE_TO_GATHER}" if self.in_async else ""
 
     @abstractmethod
     def inside(self, place: str, awaited: bool | None) -> CallContext:
@@ -165,7 +182,7 @@ class CallContext(ABC):
         run = self.run
         assert run is not None
         hidden = None if key is None else hide_secrets(key, run.hook_manager)
-        place = self.place(name, hidden)
+        place = self.take(name, hidden)
         ledger = run.ledger
         attempt, stem = 0, place
         while key is not None and (place, None, "") in self.failed:

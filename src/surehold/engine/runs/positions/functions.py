@@ -171,7 +171,8 @@ class CallOrder(CallContext):
             f"call {position} of run {run_id!r} is recorded as {was}, and the code now "
             + (f"calls {name!r} there" if name else "ends before it"),
             hint="let runs that began earlier finish on the old code: `if patched(...)`, or"
-            " version=; what decides on a call (time, chance, a model) must be recorded too",
+            " version=; what decides on a call (time, chance, a model) must be recorded too"
+            + self.hint_on_order,
             run_id=run_id,
             position=position,
             recorded=was,
@@ -225,7 +226,7 @@ class CallOrder(CallContext):
         made._outer = self._outer or self.count
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
         made.repeats, made.begun, made.around = self.repeats, None, self
-        made._told, made.within_task = self._told, self.within_task
+        made._told, made._turns, made.within_task = self._told, None, self.within_task
         return made
 
 

@@ -1,0 +1,71 @@
+"""Warn of tasks that take turns at making calls: their order is not sure."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from surehold.core.records import Answer, Effect, Timer
+
+if TYPE_CHECKING:
+    from surehold.engine.runs.open_run import OpenRun
+
+GIVE_TO_GATHER = "give coroutines that make several calls each to surehold.gather"
+
+
+class Turns:
+    """The newest call of each task or thread that makes calls in one order.
+
+    Calls are known by their order. A call that begins in one task while another task is in the
+    middle of its own has a sure place. The next call of that other task has not: when the run is
+    resumed, recorded outcomes come at once, and the two may change places.
+    """
+
+    __slots__ = ("_here", "_others", "_overtaken", "_place", "_warned")
+
+    def __init__(self) -> None:
+        self._here: Hashable = None
+        self._place = ""
+        self._others: WeakKeyDictionary[Hashable, str] = WeakKeyDictionary()
+        """The newest call of each task but the one that made the newest of all."""
+        self._overtaken: WeakKeyDictionary[Hashable, str] = WeakKeyDictionary()
+        """Tasks that were in the middle of a call when another task began one."""
+        self._warned = False
+
+    def take(self, run: OpenRun, here: Hashable, place: str) -> None:
+        """Note that *here*, a task or thread, makes the call *place*.
+
+        Warn, once, if that place is not sure.
+        """
+        if here is not self._here:
+            self._switch(run, here, place)
+        self._place = place
+
+    def _switch(self, run: OpenRun, here: Hashable, place: str) -> None:
+        if self._here is not None:
+            self._others[self._here] = self._place
+        self._here = here
+        self._others.pop(here, None)
+        before = self._overtaken.pop(here, None)
+        for other, newest in self._others.items():
+            if not _is_settled(run, newest):
+                self._overtaken[other] = newest
+        if before is not None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"tasks of run {run.run_id!r} take turns at making calls, here {place} after"
+                f" {before}: a resume may find them in another order, and refuse to continue"
+                f" ({GIVE_TO_GATHER})",
+                RuntimeWarning,
+                stacklevel=7,  # the caller of an async step
+            )
+
+
+def _is_settled(run: OpenRun, place: str) -> bool:
+    ledger = run.ledger
+    effect, timer = ledger.find(Effect, place), ledger.find(Timer, place)
+    if effect is not None and effect.done:
+        return True
+    return ledger.find(Answer, place) is not None or (timer is not None and timer.expired)
