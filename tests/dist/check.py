@@ -27,7 +27,8 @@ def main(directory: Path) -> int:
     (wheel,) = directory.glob("*.whl")
     (source,) = directory.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(source) as archive:
-        archive.extractall(scratch, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        archive.extractall(scratch)
         (unpacked,) = Path(scratch).iterdir()
         packed = contents(wheel)
         problems = [

@@ -150,7 +150,8 @@ def _source_of(package: str, directory: Path) -> Path:
         fetch += ["-r", str(wanted), "-d", str(directory)]
         subprocess.run(fetch, check=True)
         with tarfile.open(directory / f"{root.name}.tar.gz") as packed:
-            packed.extractall(directory, filter="data")
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+            packed.extractall(directory)
     return root
 
 
