@@ -11,6 +11,7 @@ from surehold.engine.hooks.builtin import RedactionHook as RedactionHook
 from surehold.engine.hooks.builtin import hide_secrets as hide_secrets
 from surehold.engine.hooks.builtin import redacted as redacted
 from surehold.engine.hooks.builtin import redacting_hooks as redacting_hooks
+from surehold.engine.hooks.builtin import without_secrets as without_secrets
 from surehold.engine.hooks.events import HookContext as HookContext
 from surehold.engine.hooks.events import HookEvent as HookEvent
 from surehold.engine.hooks.events import HookPriority as HookPriority

@@ -16,9 +16,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
-from surehold.core.policy import KEYS, PATTERNS, Redactor, make_rules
+from surehold.core.policy import KEYS, PATTERNS, RedactionRules, Redactor, make_rules
 from surehold.core.records import digest_of
 from surehold.core.state import AgentState, State
 from surehold.engine.hooks.events import HookContext, HookEvent, HookPriority, HookResult
@@ -177,6 +178,16 @@ class RedactionHook:
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {key: new[key] for key in new if key not in old or new[key] is not old[key]}
+
+
+@cache
+def _rules() -> RedactionRules:
+    return make_rules()
+
+
+def without_secrets(value: Any) -> Any:
+    """*value* without what the rules of a `RedactionHook` find; itself if it has no secret."""
+    return Redactor(_rules()).redact(value)[0]
 
 
 def redacted(value: Any, hooks: HookManager | None) -> Any:

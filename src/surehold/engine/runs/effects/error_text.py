@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from surehold.engine.hooks import HookManager, redacted, without_secrets
+
 if TYPE_CHECKING:
     from surehold.core.records import Header
-    from surehold.engine.hooks import HookManager
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -62,11 +63,9 @@ def _without_secrets(text: str, hooks: HookManager | None, most: int) -> str | N
     """The beginning of *text*, redacted; None if redacting it raised."""
     if not text:
         return ""
-    from surehold.engine.hooks import RedactionHook, redacted
-
     text = text[: most + _BEYOND].encode(errors="replace").decode()
     try:
-        found: str = RedactionHook().redact(redacted(text, hooks))
+        found: str = without_secrets(redacted(text, hooks))
         return found if len(found) <= most else found[: most - 1] + "…"
     except Exception as problem:  # its message may quote a secret, so only its class is logged
         kind = type(problem).__name__

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from surehold.engine.hooks import HookManager, RedactionHook, redacted
+from surehold.engine.hooks import HookManager, redacted, without_secrets
 from surehold.engine.runs.effects.error_text import failure_text
 
 _MOST = 300
@@ -28,7 +28,6 @@ _SEARCHED = 10_000
 _FEW = 8
 _DEEPEST = 3
 _SHOWN = (bool, int, float, complex, Decimal, date, time, timedelta, UUID, PurePath, Enum)
-_HIDDEN = RedactionHook()
 
 
 def inputs_text(
@@ -48,7 +47,7 @@ def inputs_text(
     """
     try:
         named = {name: _brief(value, 0) for name, value in _named(fn, args, kwargs)}
-        clean = redacted(_HIDDEN.redact(named), hooks)
+        clean = redacted(without_secrets(named), hooks)
         shown = ", ".join(f"{name}={_shown(value)}" for name, value in clean.items())
         return failure_text(shown, hooks, _MOST)
     except Exception:  # a class of the user's, or of a hook
