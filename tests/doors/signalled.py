@@ -90,6 +90,15 @@ async def async_function() -> None:
 
 
 @workflow
+async def blocking() -> None:
+    slow()
+
+
+async def blocked() -> None:
+    await blocking.run(run_id="r", storage=STORAGE)
+
+
+@workflow
 async def gathered() -> None:
     await asyncio.gather(surehold.step(slow_async)(), surehold.step(quick)())
     await surehold.step(last_async)()
@@ -130,6 +139,14 @@ async def sibling_left() -> None:
 
 
 async def graph() -> None:
+    await _graph(slow_async)
+
+
+async def plain_graph() -> None:
+    await _graph(slow)
+
+
+async def _graph(slow: Any) -> None:
     config = surehold.GraphConfig(
         name="g",
         signals=SIGNALS,
@@ -138,9 +155,9 @@ async def graph() -> None:
     async with StateGraph(config) as made:
 
         async def slow_node(state: Any) -> None:
-            await slow_async()
+            await slow()
 
-        made.add_node("slow", slow_node)
+        made.add_node("slow", slow_node if slow is slow_async else lambda state: slow() and None)
         made.add_node("last", lambda state: last() and None)
         made.add_edge("slow", "last")
         made.set_entry_point("slow")

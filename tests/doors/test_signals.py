@@ -137,6 +137,30 @@ def test_the_second_signal_breaks_the_unit_off(
     assert len(doubt) == (1 if door in (*BY_CALLS, "agent") else 0)
 
 
+def test_plain_code_on_the_thread_of_the_loop_is_broken_off_too(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start("plain_graph", "inside", SLOW)
+    program.until("begun")
+    program.send(signal.SIGINT)
+    program.heard()
+    program.send(signal.SIGTERM)
+    assert program.end() == (143, []), program.errors
+    assert status(tmp_path) == "interrupted"
+    again = start("plain_graph", "inside", "0")
+    assert again.end() == (0, ["begun", "finished", "last", "done"]), again.errors
+
+
+def test_the_first_signal_is_raised_in_plain_code_of_an_async_workflow(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start("blocked", "outside", SLOW)
+    program.until("begun")
+    program.send(signal.SIGINT)
+    assert program.end() == (-signal.SIGINT, []), program.errors
+    assert (status(tmp_path), pending("r", storage=address(tmp_path))) == ("interrupted", [])
+
+
 @pytest.mark.parametrize("door", ["gather", "task_group"])
 def test_calls_of_other_tasks_are_finished_too(
     start: Callable[..., Program], tmp_path: Path, door: str

@@ -360,6 +360,20 @@ class StopRequests:
         self._wake(immediate=True)
         return True
 
+    def cancelled_here(self, frame: FrameType) -> bool:
+        """Take the run's task as cancelled if other code blocks its event loop in *frame*.
+
+        Such code awaits nothing, so the task's own cancellation would wait until it returns.
+        """
+        nested = self._nested()
+        if self._loop is None or any(each._task is None for each in nested):
+            return False
+        if asyncio.current_task(self._loop) is not self._task or not _is_foreign(frame):
+            return False
+        for each in nested:
+            each._cancelled = True
+        return True
+
     def told(self) -> str:
         """The unit that is finished first, for the user."""
         after = f" after {self.doing}" if self.doing else ""
@@ -457,10 +471,24 @@ class _Signals:
             if busy:
                 _say(f"surehold: stopping {busy[-1].told()}; a second signal breaks it off\n")
                 return
-        broken_off = [one.break_off(number) for one in _innermost(open_runs)]
+        innermost = _innermost(open_runs)
+        broken_off = [one.break_off(number) for one in innermost]
+        here = sys._getframe(2)  # the code that the signal came to, below the handler
+        if count < 3 and any(one.cancelled_here(here) for one in innermost):
+            raise asyncio.CancelledError("interrupted")
         if count > 2 or not broken_off or not broken_off[0]:
             self._number = 0
             raise _pythons(number)
+
+
+def _is_foreign(frame: FrameType | None) -> bool:
+    """True if that code is called by the user's, perhaps through the standard library."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in sys.stdlib_module_names:
+            return package != "surehold"
+        frame = frame.f_back
+    return False
 
 
 def _innermost(runs: Sequence[StopRequests]) -> list[StopRequests]:
