@@ -10,7 +10,7 @@ from rich.table import Table
 __all__ = ["Line", "Section", "best_of", "show"]
 
 _WIDTH = 150
-"""Columns of the table when the output is no terminal."""
+"""Columns of the table when the output is not a terminal."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def planted_fault(data: bytes) -> None:
 
 
 def _quietly(target: Target) -> Target:
-    """An unknown type is kept with a warning, which is no error."""
+    """An unknown type is kept with a warning, which is not an error."""
 
     def quiet(data: bytes) -> None:
         with warnings.catch_warnings():

@@ -63,7 +63,7 @@ class ModelServer(ThreadingHTTPServer):
         return self.count * DOLLARS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A killed client is no error."""
+        """A killed client is not an error."""
 
     def at(self, number: int, phase: str) -> None:
         act = self.kill.pop((number, phase), None)

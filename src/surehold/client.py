@@ -57,7 +57,7 @@ class Client(Closing):
     ) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{address!r} is no address", hint="http://HOST:PORT")
+            raise UsageError(f"{address!r} is not an address", hint="http://HOST:PORT")
         self._is_secure = parts.scheme == "https"
         self._host, self._timeout = parts.hostname, timeout
         self.port = parts.port

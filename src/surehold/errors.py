@@ -223,12 +223,16 @@ class InDoubtError(RunError):
 class Signal(BaseException):
     """Not a failure: a BaseException, so that `except Exception` lets it pass."""
 
-    def __init__(self, message: str = "", **facts: Any) -> None:
+    def __init__(self, message: str = "", *, hint: str = "", **facts: Any) -> None:
         super().__init__(message)
         self.message = message
+        self.hint = hint
         self.facts = facts
         for name, value in facts.items():
             setattr(self, name, value)
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} carries no fact {name!r}")

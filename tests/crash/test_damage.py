@@ -104,7 +104,7 @@ def judge(sound: Seen, seen: Seen) -> str:
             error = all(untagged(one) in whole for one in what)
             error = error and seen["verify"] != sound["verify"]
         assert error, f"{way} gave {what}, not {sound[way]}"
-    # An index by name or tag is no part of a run, which is what verify looks at.
+    # An index by name or tag is not part of a run, which is what verify looks at.
     if any(way.startswith(("latest of run", "latest of other", "load")) for way in others):
         assert seen["verify"] != sound["verify"], "verify saw nothing"
     return "detected" if others else "unchanged"

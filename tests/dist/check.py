@@ -47,7 +47,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def wrong_contents(packed: dict[str, bytes]) -> list[str]:
-    """Files of the package that *packed* lacks, and those that are no part of it."""
+    """Files of the package that *packed* lacks, and those that are not part of it."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "surehold"]
     listed = subprocess.check_output(command, cwd=ROOT / "src", text=True).split("\n")
     expected = {name for name in listed if name and (ROOT / "src" / name).exists()}

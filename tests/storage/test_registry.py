@@ -577,6 +577,6 @@ def test_a_failed_save_of_a_store_is_told_and_not_acknowledged(tmp_path: Path) -
 
 def test_a_manager_in_place_of_a_storage_is_told_where_its_storage_is() -> None:
     with surehold.CheckpointManager(MemoryStorage()) as manager:
-        with pytest.raises(UsageError, match=r"is no storage \(give its storage"):
+        with pytest.raises(UsageError, match=r"is not a storage \(give its storage"):
             surehold.StateGraph("report", storage=manager)  # type: ignore[arg-type]
         assert surehold.StateGraph("report", storage=manager.storage)

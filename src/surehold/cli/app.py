@@ -72,7 +72,7 @@ def _split(words: list[str]) -> tuple[list[str], str | None, list[str]]:
 
 
 def _check_option(word: str) -> None:
-    """Raise a `UsageError` if *word* is no option; what follows it is then no command."""
+    """Raise a `UsageError` if *word* is not an option: no command can follow it."""
     option = word.partition("=")[0]
     if option not in _OPTIONS:
         from surehold.errors import UsageError

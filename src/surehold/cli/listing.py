@@ -25,7 +25,7 @@ _COMMANDS = {
         "tree": "runs and their forks",
     },
     "Act": {
-        "resume": "resume a run whose graph is known",
+        "resume": "resume a run whose code is known",
         "fork": "start a new run from any checkpoint",
         "tag": "add tags to a checkpoint, or remove some",
         "pin": "keep a checkpoint whatever the rules say",
@@ -92,6 +92,18 @@ COMMANDS = {
     for name, about in commands.items()
 }
 
+_MEANT = {
+    "cancel": "queue cancel RUN",
+    "delete": "forget RUN --whole-run",
+    "list": "runs",
+    "ls": "runs",
+    "ps": "runs",
+    "remove": "forget RUN --whole-run",
+    "rm": "forget RUN --whole-run",
+    "version": "--version",
+}
+"""What a command of other tools is here."""
+
 _FIRST = ("demo", "runs", "log", "show", "resume", "status")
 _HELP = """\
 Usage: surehold [OPTIONS] COMMAND [ARGUMENTS]
@@ -125,7 +137,8 @@ def load(name: str) -> Command:
         from surehold.errors import UsageError
         from surehold.storage.addresses import nearest
 
-        hint = f"{nearest(name, COMMANDS)}surehold --help"
+        meant = _MEANT.get(name)
+        hint = f"surehold {meant}" if meant else f"{nearest(name, COMMANDS)}surehold --help"
         raise UsageError(f"there is no command {plain(name)!r}", hint=hint)
     spelled = f"{name}_" if name in ("import", "exec") else name.replace("-", "_")
     module = import_module(f"surehold.cli.commands.{entry.group.lower()}.{spelled}")

@@ -84,12 +84,12 @@ def truth_of(value: Any, problem: str, hint: str) -> bool:
 
 
 def check_task(task: Any) -> None:
-    """Refuse a task that is no text, before anything is saved."""
+    """Refuse a task that is not a text, before anything is saved."""
     if not isinstance(task, str):
         raise UsageError(f"the task is {task!r:.40}", hint="give a text")
 
 
 def check_listener(function: Any) -> None:
-    """Refuse an `on_event` that is no plain function: nothing would await it."""
+    """Refuse an `on_event` that is not a plain function: nothing would await it."""
     if function is not None and (not callable(function) or is_async(function)):
         raise UsageError(f"on_event is {function!r}", hint="give a plain function of an event")

@@ -84,7 +84,7 @@ def _known(target: str) -> str:
     """The entry point of a target that is there, or a `UsageError`."""
     entry_point, _, version = target.rpartition("@")
     if not entry_point or not version.isdigit():
-        raise UsageError(f"{target!r} is no version of code", hint="give MODULE:NAME@VERSION")
+        raise UsageError(f"{target!r} is not a version of code", hint="give MODULE:NAME@VERSION")
     there = sorted({one.target for one in served_by([entry_point])})
     if target not in there:
         raise UsageError(f"there is no {target}", hint=f"there is {', '.join(there)}")

@@ -144,7 +144,7 @@ class Schedule:
             found = CronSim(self.cron, start.astimezone(self._zone), reverse=reverse)
         except CronSimError as error:
             raise UsageError(
-                f"{self.cron!r} is no cron expression: {error}",
+                f"{self.cron!r} is not a cron expression: {error}",
                 hint='minute, hour, day, month, weekday: "0 3 * * *" is every night at 3',
             ) from error
         return (slot.astimezone(UTC) for slot in found)

@@ -106,7 +106,7 @@ def _read(path: Path) -> _File:
     fleet = {"workflow_id", "current_round"}
     agent = {"agent_id", "step_number"}
     if not isinstance(fields, Mapping) or not (fleet <= fields.keys() or agent <= fields.keys()):
-        raise DecodeError(f"{path} is no checkpoint of Kaizen or AgenticFleet")
+        raise DecodeError(f"{path} is not a checkpoint of Kaizen or AgenticFleet")
     return _File(path, dict(fields))
 
 

@@ -156,6 +156,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     >>> nearest("sqlit", ["file", "sqlite"])
     'did you mean sqlite? '
+    >>> nearest("version", ["verify", "runs"])
+    ''
     """
-    near = get_close_matches(word, list(known), n=1)
+    near = get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"did you mean {near[0]}? " if near else ""

@@ -116,8 +116,8 @@ def configured_storage(
 def _is_no_address(given: Any) -> UsageError:
     what = type(given).__name__
     if isinstance(getattr(given, "storage", None), Storage):
-        return UsageError(f"a {what} is no storage", hint="give its storage: manager.storage")
-    return UsageError(f"a storage's address is no {what}", hint=_examples())
+        return UsageError(f"a {what} is not a storage", hint="give its storage: manager.storage")
+    return UsageError(f"a storage's address is a text, not {what}", hint=_examples())
 
 
 def _open(address: str) -> Storage:
@@ -364,7 +364,7 @@ def _number(url: StorageURL, option: str, default: int | float) -> Any:
     except ValueError as error:
         what = "seconds" if isinstance(default, float) else "a whole number"
         raise UsageError(
-            f"an option of {url} is no number: {error}", hint=f"{option} takes {what}"
+            f"an option of {url} is not a number: {error}", hint=f"{option} takes {what}"
         ) from None
 
 

@@ -99,7 +99,7 @@ def read_tree(manager: CheckpointManager, run_id: str | None = None, *, limit: i
 
 
 def _is_root(run: RunInfo, origins: dict[str, Origin], manager: CheckpointManager) -> bool:
-    """True if the run is no fork or child, or one of a run that was deleted."""
+    """True if the run is not a fork or child, or one of a run that was deleted."""
     origin = origins.get(run.run_id)
     before = origin.run_id if origin is not None else _parent_of(manager, run)
     return not before or manager.reader.run(before) is None

@@ -82,5 +82,5 @@ def read_json(text: str, what: str) -> Any:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError as error:
         raise UsageError(
-            f"{what} is no JSON: {error}", hint='text is written "like this"'
+            f"{what} is not JSON: {error}", hint='text is written "like this"'
         ) from error

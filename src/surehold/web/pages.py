@@ -335,7 +335,7 @@ class Pages:
         )
 
     def event(self, request: Request) -> Response:
-        """Show one record that is no checkpoint."""
+        """Show one record that is not a checkpoint."""
         run_id, seq = named(request, "id"), asked(request, "seq", int)
         for record in self._site.manager.storage.read(run_id, first=seq, last=seq):
             if record.header.frame == "note":

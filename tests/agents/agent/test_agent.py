@@ -132,7 +132,7 @@ async def test_an_answer_that_does_not_fit_is_given_back_to_the_model() -> None:
 
 
 def test_what_is_no_signature_is_refused() -> None:
-    with pytest.raises(UsageError, match="is no signature"):
+    with pytest.raises(UsageError, match="is not a signature"):
         BaseAutonomousAgent(signature="report")
 
 

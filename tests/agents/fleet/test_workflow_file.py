@@ -615,7 +615,7 @@ async def test_runtime_checkpoint(on: bool, asked: int, write: Write, provider: 
         ("workflow:\n  max_rounds: many", 2, "workflow.max_rounds: Expected int, got str"),
         ("workflow:\n  max_rounds: 0", 2, "Expected int >= 1"),
         ("workflow:\n  timeout_seconds: -1", 2, "Expected float > 0"),
-        ("workflow: 3", 1, "workflow is no mapping"),
+        ("workflow: 3", 1, "workflow is not a mapping"),
         ("checkpoint:\n  enabled: true", 1, "did you mean 'checkpointing'?"),
         ("checkpointing:\n  enabled: maybe", 2, "Expected bool, got str"),
         ("checkpointing:\n\n  storage_type: flie", 3, "did you mean 'file'?"),
@@ -637,7 +637,7 @@ async def test_runtime_checkpoint(on: bool, asked: int, write: Write, provider: 
         ("agents:\n  a:\n    agent:\n      name: b", 4, "'b' is listed under the name 'a'"),
         ("workflow:\n  max_rounds: 1\n  max_rounds: 2", 3, "a duplicate of line 2"),
         ("workflow: [", 1, "this is not YAML"),
-        ("- 1", 1, "the file is no mapping"),
+        ("- 1", 1, "the file is not a mapping"),
         ("workflow: {max_rounds: !!python/name:os.system x}", 1, "could not determine"),
     ],
 )

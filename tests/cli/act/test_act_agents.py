@@ -163,7 +163,7 @@ def test_the_run_to_go_on_with_is_the_outermost(run_id: str) -> None:
 
 def test_what_is_no_graph_and_no_agent_is_refused(run_id: str) -> None:
     wrong = on_app("resume", run_id, "--entry", "boss_app:nothing")
-    assert wrong.code == 2 and "boss_app:nothing is no graph, agent or workflow" in wrong.err
+    assert wrong.code == 2 and "boss_app:nothing is not a graph, agent or workflow" in wrong.err
 
 
 def test_a_run_inside_another_is_resumed_with_that(run_id: str) -> None:

@@ -206,7 +206,7 @@ def test_an_operation_waits_and_is_approved_edited_or_rejected(place: Path) -> N
     out = pipe(place, "Do the shell thing", "reject because too risky", "pending")
     assert "refused: too risky" in out and "nothing waits" in out
     out = pipe(place, "Do the shell thing", "approve edit nonsense", code=1)
-    assert "are no arguments" in out
+    assert "are not arguments" in out
 
 
 def test_requests_are_told_apart_by_number(place: Path) -> None:

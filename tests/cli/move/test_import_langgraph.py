@@ -82,13 +82,13 @@ def test_a_file_that_is_none_of_langgraphs_is_told_what_it_is(
         run.checkpoint(n=1)
     for file, what, helps in (
         ("empty.sqlite", "it is empty", "SqliteSaver.from_conn_string"),
-        ("notes.txt", "it is no SQLite file", "SqliteSaver.from_conn_string"),
+        ("notes.txt", "it is not a SQLite file", "SqliteSaver.from_conn_string"),
         ("folder", "it is a directory", "SqliteSaver.from_conn_string"),
         ("other.sqlite", "a SQLite file with other tables: invoices", "from_conn_string"),
         ("own.db", "it is a Surehold database", "own.db runs lists them"),
     ):
         result = call("-s", "sqlite:///ours.db", "import-langgraph", "sqlite", file)
         assert result.code == 2 and result.out == ""
-        assert f"{file} is no database of LangGraph's SqliteSaver: " in result.err
+        assert f"{file} is not a database of LangGraph's SqliteSaver: " in result.err
         assert what in result.err and helps in result.err
     assert not Path("ours.db").exists()

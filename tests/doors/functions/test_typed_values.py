@@ -210,9 +210,11 @@ def test_what_cannot_be_a_step_or_a_workflow_is_refused(make: Any) -> None:
 
     with pytest.raises(UsageError, match="items yields"):
         make(items)
-    for wrong in (5, "x", step(len)):
+    for wrong in (5, "x"):
         with pytest.raises(UsageError, match="cannot be a"):
             make(wrong)
+    with pytest.raises(UsageError, match="'len' is a step already"):
+        make(step(len))
     with pytest.raises(UsageError, match="name is 5"):
         make(name=5)(len)
 

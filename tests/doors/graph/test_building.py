@@ -61,14 +61,14 @@ def test_validate_finds_missing_targets_and_sources() -> None:
     graph.add_edge("a", "nowhere")
     graph.add_edge("noone", "b")
     found = problems_of(graph)
-    assert "'nowhere', which is no node" in found and "'noone', which is no node" in found
+    assert "'nowhere' is not a node" in found and "'noone' is not a node" in found
 
 
 def test_validate_finds_dead_ends() -> None:
     graph = small()
     graph.add_node("pit", plain)
     graph.add_edge("a", "pit")
-    assert problems_of(graph) == "nothing leads on from 'pit', and it is no exit point"
+    assert problems_of(graph) == "node 'pit' has no outgoing edge and is not an exit point"
 
 
 @pytest.mark.parametrize("missing", ["entry", "exit", "nodes"])
@@ -254,4 +254,4 @@ def test_checkpoints_at_a_node_that_is_not_there_are_found() -> None:
     graph.add_node("review", plain)
     graph.set_entry_point("review")
     graph.set_exit_point("review")
-    assert "'reviw', which is no node" in problems_of(graph)
+    assert "'reviw': it is not a node" in problems_of(graph)

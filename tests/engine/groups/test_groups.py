@@ -349,7 +349,7 @@ def test_a_name_stands_for_its_newest_run(manager: CheckpointManager) -> None:
 def test_a_group_without_members_is_refused(manager: CheckpointManager) -> None:
     with pytest.raises(UsageError, match="no members"):
         surehold.group("crew", storage=manager).checkpoint()
-    with pytest.raises(UsageError, match="is no member"):
+    with pytest.raises(UsageError, match="is not a member"):
         surehold.group("crew", [3], storage=manager)
 
 

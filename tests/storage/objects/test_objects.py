@@ -625,7 +625,7 @@ def test_a_store_that_is_away_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -
         ("s3://bucket?timeout=0", "timeout must be positive"),
         ("s3://bucket?compress=lzma", "compress=lzma is not known"),
         ("s3:///runs", "s3://bucket/prefix"),
-        ("s3://bucket?endpoint=ftp://host", "endpoint is no address"),
+        ("s3://bucket?endpoint=ftp://host", "endpoint is not an address"),
     ],
 )
 def test_a_wrong_address_is_named(address: str, said: str) -> None:

@@ -79,7 +79,7 @@ def test_an_option_that_is_no_number_is_named(server: Postgres) -> None:
     ("address", "said"),
     [
         ("postgresql://u:hunter2@127.0.0.1:1/db?pol=3", 'parameter: "pol" .write postgresql://'),
-        ("postgresql://u:hunter2@127.0.0.1:port/db", "is no number"),
+        ("postgresql://u:hunter2@127.0.0.1:port/db", "is not a number"),
         ("postgresql:u:hunter2@127.0.0.1/db", "two slashes"),
     ],
 )

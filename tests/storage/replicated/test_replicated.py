@@ -1206,7 +1206,7 @@ def test_runs_are_verified_and_repaired_while_the_primary_is_no_database(
         storage.close()
     for name in ("runs.db-wal", "runs.db-shm"):
         (tmp_path / name).unlink(missing_ok=True)
-    path.write_bytes(b"this is no database" * 1000)
+    path.write_bytes(b"this is not a database" * 1000)
     if when == "before it is opened":
         storage = open_storage(address)
         manager = CheckpointManager(storage)
@@ -1218,7 +1218,7 @@ def test_runs_are_verified_and_repaired_while_the_primary_is_no_database(
         assert "moved away" in told
     assert manager.repair("run").clean
     assert manager.resume_from_latest("job")["n"] == 2
-    assert path.read_bytes().startswith(b"this is no database"), "it may be somebody's file"
+    assert path.read_bytes().startswith(b"this is not a database"), "it may be somebody's file"
     storage.close()
     path.unlink()
     with open_storage(address) as again:

@@ -710,7 +710,7 @@ class TestErrors:
     @pytest.mark.parametrize("below", ["runs.db", "deep/runs.db"])
     def test_a_file_in_place_of_a_directory_is_named(self, tmp_path: Path, below: str) -> None:
         (tmp_path / "taken").touch()
-        with pytest.raises(StorageError, match=f"{tmp_path}/taken is no directory") as refused:
+        with pytest.raises(StorageError, match=f"{tmp_path}/taken is not a directory") as refused:
             SQLiteStorage(tmp_path / "taken" / below)
         assert "choose another place" in refused.value.hint
 

@@ -269,7 +269,7 @@ class Agent(AsyncClosing):
     async def start(self, task: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `surehold.workflow`'s ``start``.
 
-        *entry_point* names the agent where it is no variable of its module, or a function that
+        *entry_point* names the agent where it is not a variable of its module, or a function that
         makes it: ``app:make_agent``. A worker executes one run at a time of an agent that is a
         variable, and several of one that a function makes.
         """

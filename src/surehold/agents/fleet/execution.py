@@ -38,7 +38,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.resumes < 0 or self.first < 0 or self.factor < 1 or self.longest < 0:
             raise UsageError(
-                f"{self!r} is no backoff", hint="counts and seconds from 0, a factor from 1"
+                f"{self!r} is not a backoff", hint="counts and seconds from 0, a factor from 1"
             )
 
     def wait(self, number: int) -> float | None:

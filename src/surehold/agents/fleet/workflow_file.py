@@ -169,7 +169,7 @@ class _File:
     def check_keys(self, node: yaml.Node, known: Sequence[str], where: str) -> None:
         """Refuse anything but a mapping, duplicate keys, and unknown keys."""
         if not self.is_mapping(node):
-            raise self.error(node, f"{where} is no mapping", hint=f"write {known[0]}: ...")
+            raise self.error(node, f"{where} is not a mapping", hint=f"write {known[0]}: ...")
         seen: dict[str, yaml.Node] = {}
         for key, _ in self.pairs(node):
             if key.value in seen:

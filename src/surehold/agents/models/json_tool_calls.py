@@ -64,7 +64,7 @@ def read_forced(text: str, call_id: str) -> ToolCall | tuple[str, Any]:
         tree = json.loads(text)
     except ValueError as error:
         raise DecodeError(
-            f"the model's answer is no JSON: {text[:80]!r}",
+            f"the model's answer is not JSON: {text[:80]!r}",
             hint="it was cut off, perhaps: raise max_tokens",
         ) from error
     if "tool" in tree:

@@ -105,7 +105,7 @@ _factories: dict[str, ModelFactory] = {}
 def register_provider(name: str, factory: ModelFactory) -> None:
     """Register ``factory(model, **settings)`` as a provider for `open_model`."""
     if not name or ":" in name:
-        raise UsageError(f"{name!r} is no name for a provider", hint="a word without a colon")
+        raise UsageError(f"{name!r} is not a name for a provider", hint="a word without a colon")
     _factories[name] = factory
 
 

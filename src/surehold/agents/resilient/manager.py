@@ -276,7 +276,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         close = get_close_matches(kind, _KINDS, n=1, cutoff=0.75)
         if kind not in _KINDS and close:
             raise UsageError(
-                f"{kind!r} is no kind of checkpoint", hint=f"did you mean {close[0]!r}?"
+                f"{kind!r} is not a kind of checkpoint", hint=f"did you mean {close[0]!r}?"
             )
 
     def _save(

@@ -170,7 +170,7 @@ def check_tool_name(name: str) -> str:
     """Return *name* if models take it for a tool's, else raise a `UsageError`."""
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name for a tool", hint="give name=, of letters, digits, _ and -"
+            f"{name!r} is not a name for a tool", hint="give name=, of letters, digits, _ and -"
         )
     return name
 

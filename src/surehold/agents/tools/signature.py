@@ -70,7 +70,8 @@ def read_signature(given: object) -> AnswerFormat | None:
         schema = _inlined(msgspec.json.schema(cls))
         return AnswerFormat(about, schema, _reader(lambda data: msgspec.convert(data, cls)))
     raise UsageError(
-        f"a {cls.__name__} is no signature", hint="give a Signature, a pydantic model, a dataclass"
+        f"a {cls.__name__} is not a signature",
+        hint="give a Signature, a pydantic model, a dataclass",
     )
 
 

@@ -224,5 +224,5 @@ def _arguments(request: ApprovalRequest, text: str) -> dict[str, Any]:
         return {"plan": text}
     value = read_value(text)
     if not isinstance(value, dict):
-        raise UsageError(f"{text!r} are no arguments", hint='write JSON, as in {"command": "ls"}')
+        raise UsageError(f"{text!r} are not arguments", hint='write JSON, as in {"command": "ls"}')
     return value

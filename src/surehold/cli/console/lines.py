@@ -71,7 +71,7 @@ class TerminalLines(Lines):
         self._session: Any = PromptSession(
             history=FileHistory(str(history)),
             completer=_completer(known),
-            complete_while_typing=False,  # a task is no menu
+            complete_while_typing=False,  # a task is not a menu
         )
 
     async def _read(self, prompt: str, default: str) -> str | None:

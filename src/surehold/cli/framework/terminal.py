@@ -132,7 +132,7 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """Columns of stdout; None if it is no terminal, and lines may have any length."""
+        """Columns of stdout; None if it is not a terminal, and lines may have any length."""
         if self._width is not None:
             return self._width
         if not _is_terminal(self.stdout):

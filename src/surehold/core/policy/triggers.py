@@ -111,7 +111,7 @@ class Clockwork:
 
 
 def check_above_zero(**given: Any) -> None:
-    """Refuse arguments that are given and are no number above 0, by name."""
+    """Refuse arguments that are given and are not number above 0, by name."""
     for name, value in given.items():
         if value is not None and (type(value) not in (int, float) or not value > 0):
             raise UsageError(f"{name} is {value!r}", hint="give a number above 0", field=name)

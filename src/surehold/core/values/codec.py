@@ -339,7 +339,7 @@ _READ_CONTAINER: dict[str, Callable[[Any, bool], Any]] = {
 
 
 def _keep(value: Any, depth: int = 0) -> tuple[Any, Nature] | None:
-    """The nature of a value that is no container, for `freeze`: it is not copied."""
+    """The nature of a value that is not a container, for `freeze`: it is not copied."""
     kind = type(value)
     if kind in WRITERS or kind is Opaque:
         return value, _TAGGED

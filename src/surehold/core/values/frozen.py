@@ -22,7 +22,7 @@ DEPTH_LIMIT = 100
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _SCALAR = -1
-"""The height of a value that is no container."""
+"""The height of a value that is not a container."""
 _LONGEST_PATH = 200
 _LONGEST_KEY = 60
 _CYCLE_SHOWN = 24

@@ -48,7 +48,7 @@ def parts_of(cls: Any) -> ObjectParts:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return _named_tuple_parts(cls)
     raise UsageError(
-        f"{cls.__qualname__} is no enum, dataclass, msgspec.Struct or pydantic model",
+        f"{cls.__qualname__} is not an enum, dataclass, msgspec.Struct or pydantic model",
         hint="pass encode= and decode=",
     )
 
@@ -66,11 +66,11 @@ def _missing(name: str) -> ValueError:
 
 
 UNDECLARED = ""
-"""The part that holds an object's attributes that are no fields; no field has this name."""
+"""The part that holds an object's attributes that are not fields; no field has this name."""
 
 
 def _undeclared(cls: Any, value: Any, fields: Iterable[str]) -> dict[str, Any]:
-    """The attributes that are no fields of the class, and no cached properties."""
+    """The attributes that are not fields of the class, and no cached properties."""
     own: dict[str, Any] = getattr(value, "__dict__", {})
     return {
         name: item
@@ -83,7 +83,7 @@ def _named_tuple_parts(cls: Any) -> ObjectParts:
     def take(value: Any) -> list[Any]:
         if names := [*_undeclared(cls, value, ())]:
             raise EncodeError(
-                f"{cls.__qualname__} has the attribute {names[0]!r}, which is no field",
+                f"{cls.__qualname__} has the attribute {names[0]!r}, which is not a field",
                 hint=f"make {names[0]!r} a field, or store a dataclass",
             )
         return list(value)
@@ -116,7 +116,7 @@ def _numpy_parts(cls: Any) -> ObjectParts:
     def make(parts: list[Any]) -> Any:
         dtype, shape, body = parts
         if not _DTYPE.fullmatch(dtype):
-            raise ValueError(f"{dtype!r} is no type of numbers, texts or times")
+            raise ValueError(f"{dtype!r} is not a type of numbers, texts or times")
         made = numpy.ndarray(tuple(shape), dtype, body)
         return made.copy() if is_array else made[()]
 

@@ -54,7 +54,7 @@ def _write_float(value: float) -> Any:
 
 def _read_float(tree: Any) -> float:
     if tree not in ("nan", "inf", "-inf"):
-        raise ValueError(f"{tree!r} is no float that needs a tag")
+        raise ValueError(f"{tree!r} is not a float that needs a tag")
     return float(tree)
 
 

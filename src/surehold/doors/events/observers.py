@@ -121,7 +121,7 @@ def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple
     made = [get_observer(one) if isinstance(one, str) else one for one in several]
     for one in made:
         if not _observes(one):
-            raise UsageError(f"{one!r} is no observer", hint="it needs an on_event method")
+            raise UsageError(f"{one!r} is not an observer", hint="it needs an on_event method")
         if is_async(one.on_event):
             raise UsageError(
                 f"on_event of {type(one).__name__} is async",

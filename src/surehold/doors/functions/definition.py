@@ -110,6 +110,9 @@ class _Recorded:
         self.call_policy = policy
         _look_like(self, function)
 
+    def __repr__(self) -> str:
+        return f"<step {self.call_policy.name}>"
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A step that is a method, bound to its object."""
         made: Any = self
@@ -264,7 +267,16 @@ def _name_of(function: Any, what: str, name: str | None) -> str:
     """The name of a step or workflow; a `UsageError` if it cannot be one."""
     while isinstance(function, functools.partial):
         function = function.func
-    if not callable(function) or isinstance(function, Step | AsyncStep | _Definition):
+    if isinstance(function, Step | AsyncStep):
+        raise UsageError(
+            f"{function.call_policy.name!r} is a step already",
+            hint=f"put @surehold.{what} on a def",
+        )
+    if isinstance(function, _Definition):
+        raise UsageError(
+            f"{function.name!r} is a workflow already", hint=f"put @surehold.{what} on a def"
+        )
+    if not callable(function):
         raise UsageError(f"{function!r} cannot be a {what}", hint=f"put @surehold.{what} on a def")
     called = name or str(getattr(function, "__name__", ""))
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -312,6 +324,9 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         _look_like(self, function)
         others = _versions.setdefault((name, function.__module__), {})
         others[version] = self
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
 
     def __get__(self, instance: Any, owner: type | None = None) -> Self:
         """Refuse a workflow as a method: a resume would not have its object."""

@@ -47,18 +47,18 @@ def problems(
     if entry is None:
         yield "it has no entry point"
     elif entry not in nodes:
-        yield f"its entry point {entry!r} is no node"
+        yield f"its entry point {entry!r} is not a node"
     if not exits:
         yield "it has no exit point"
-    yield from (f"its exit point {node!r} is no node" for node in exits if node not in nodes)
+    yield from (f"its exit point {node!r} is not a node" for node in exits if node not in nodes)
     for edge in edges:
         for end in (edge.source, edge.target):
             if end not in nodes:
-                yield f"the edge {edge.source!r} -> {edge.target!r} names {end!r}, which is no node"
+                yield f"the edge {edge.source!r} -> {edge.target!r}: {end!r} is not a node"
     leaving = {edge.source for edge in edges}
     for node in nodes:
         if node not in exits and node not in leaving:
-            yield f"nothing leads on from {node!r}, and it is no exit point"
+            yield f"node {node!r} has no outgoing edge and is not an exit point"
     if entry is None or entry not in nodes:
         return
     reached = _reached(entry, edges)

@@ -96,7 +96,7 @@ _PLAIN = "combine plain functions; an edge itself takes an async one"
 def _check(*predicates: Any) -> None:
     for one in predicates:
         if not callable(one):
-            raise UsageError(f"{one!r} is no predicate", hint="give a function of the state")
+            raise UsageError(f"{one!r} is not a predicate", hint="give a function of the state")
         if is_async(one):
             raise UsageError(f"predicate {describe(one)!r} is async", hint=_PLAIN)
 

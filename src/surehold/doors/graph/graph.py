@@ -266,7 +266,7 @@ class StateGraph(AsyncClosing):
         found = list(problems(self._nodes, self._edges, self._entry, self._exits))
         known = {*self.config.checkpoint.nodes, *self.config.checkpoint.before}
         found += [
-            f"checkpoints are wanted at {node!r}, which is no node"
+            f"checkpoints are wanted at {node!r}: it is not a node"
             for node in sorted(known - {*self._nodes})
         ]
         for name, nested in self._nested.items():

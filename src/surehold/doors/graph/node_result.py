@@ -91,7 +91,8 @@ def drained(stop: StopRequests, run_id: str, node: str, *, saved: bool) -> Drain
     """The signal of a run that was asked to stop before it executed *node*."""
     what = "its state is saved" if saved else "nothing was saved: checkpointing is off"
     message = f"run {run_id!r} was asked to stop at node {node!r}; {what}"
-    return stop.signal(message, run_id=run_id, node=node, saved=saved)
+    hint = "start the program again to resume it" if saved else ""
+    return stop.signal(message, hint=hint, run_id=run_id, node=node, saved=saved)
 
 
 def uncancel() -> None:

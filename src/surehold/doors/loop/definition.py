@@ -521,6 +521,10 @@ class Run:
             )
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
+        else:
+            if ending.status in ("failed", "interrupted") and not ending.compensated:
+                way = f"run {self.run_id!r} continues after step {self.step}"
+                error.add_note(f"surehold: {way} when its program is started again")
 
     def _go_back(self, opened: OpenRun) -> None:
         """Take the last state that was saved; an empty one, if there is none."""

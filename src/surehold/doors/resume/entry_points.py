@@ -118,7 +118,7 @@ def load_resumable(entry_point: str) -> Resumable:
 
     >>> load_resumable("os:system('ls')")
     Traceback (most recent call last):
-    surehold.errors.UsageError: "os:system('ls')" is no entry point (write module:name)
+    surehold.errors.UsageError: "os:system('ls')" is not an entry point (write module:name)
     """
     found = load_object(entry_point)
     if isinstance(found, type) or (not isinstance(found, Executable) and callable(found)):
@@ -127,7 +127,7 @@ def load_resumable(entry_point: str) -> Resumable:
         found = getattr(found, "graph", found)
     if not isinstance(found, Executable):
         raise UsageError(
-            f"{entry_point} is no graph, agent or workflow", hint="name one, or what makes one"
+            f"{entry_point} is not a graph, agent or workflow", hint="name one, or what makes one"
         )
     return found.as_resumable()
 
@@ -160,7 +160,7 @@ def load_object(entry_point: str) -> Any:
     '$'
     """
     if not _FORM.fullmatch(entry_point):
-        raise UsageError(f"{entry_point!r} is no entry point", hint="write module:name")
+        raise UsageError(f"{entry_point!r} is not an entry point", hint="write module:name")
     module, _, path = entry_point.partition(":")
     found: Any = load_module(module, f"the module of {entry_point}", entry_point=entry_point)
     for name in path.split("."):

@@ -468,7 +468,7 @@ def _member_name(member: object) -> str:
         if isinstance(found, str) and found:
             return found
     raise UsageError(
-        f"a {type(member).__name__} is no member of a group",
+        f"a {type(member).__name__} is not a member of a group",
         hint="give run ids, names, agents or fleets",
     )
 

@@ -665,7 +665,7 @@ def draft_at(
         values = dict(values)
         natures = dict.fromkeys(values, Nature.LIVE)
     is_agents = door is not None and door.kind == "agent"
-    # What an earlier way through a step left in a nested scope is no base for this one.
+    # What an earlier way through a step left in a nested scope is not a base for this one.
     fresh = bool(place.scope) and lineage.checkpoint_id is None
     return CheckpointDraft(
         "agent" if is_agents and not place.scope else "",

@@ -67,7 +67,7 @@ def interrupt(
     question is asked again, and its problem shows both sides.
     """
     if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
+        raise UsageError(f"timeout={timeout!r} is not a time to wait", hint="give seconds above 0")
     check_awaited("interrupt()", "call surehold.wait_for(event)")
     bound = {name: digest_of(encode(value))[:_DIGITS] for name, value in (bound_to or {}).items()}
     return to_await("interrupt()", _ask(question, schema, key, timeout, bound))

@@ -147,7 +147,10 @@ def answer(
     recorded as the person who answered.
     """
     if (value is not _NOTHING) + (error is not None) + repeat != 1:
-        raise UsageError("give one of a value, error= and repeat=True")
+        raise UsageError(
+            "answer() takes one of a value, error= and repeat=True",
+            hint=f"surehold.answer({run_id!r}, id, value)",
+        )
     manager = storage if isinstance(storage, CheckpointManager) else _configured(storage)
     try:
         reader = manager.reader
@@ -162,7 +165,7 @@ def answer(
                 check_not_held(reader, run.run_id)
             if isinstance(note.content, Timer) and note.content.mail:
                 if value is _NOTHING:
-                    raise UsageError(f"{note.content.id!r} is no effect", hint="give a value")
+                    raise UsageError(f"{note.content.id!r} is not an effect", hint="give a value")
                 sent = message_note(note.content.name, value, by=by)
                 deliver(manager, run, sent, is_keyed=False)
                 return waiting_of(run.run_id, note)
@@ -271,7 +274,7 @@ def _settled(known: Entry, value: Any, error: str | None, repeat: bool) -> Effec
     if isinstance(known, Effect):
         return _resolved(known, value, error, repeat)
     if value is _NOTHING:
-        raise UsageError(f"{known.id!r} is no effect", hint="give a value")
+        raise UsageError(f"{known.id!r} is not an effect", hint="give a value")
     if isinstance(known, Question):
         check_fits(known.id, value, known.schema)
     elif isinstance(known, Timer) and not known.event:

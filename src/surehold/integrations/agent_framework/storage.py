@@ -284,7 +284,7 @@ def _checkpoint(found: Found) -> WorkflowCheckpoint:
         said = _read_beside(found.beside)
     except msgspec.MsgspecError as error:
         raise DecodeError(
-            f"run {header.run_id!r} is no workflow of Agent Framework",
+            f"run {header.run_id!r} is not a workflow of Agent Framework",
             hint="use another storage, or another namespace",
             run_id=header.run_id,
         ) from error

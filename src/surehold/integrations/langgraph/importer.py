@@ -192,7 +192,7 @@ def _sqlite(url: str, serde: SerializerProtocol) -> Iterator[_Source]:
 
 
 def check_file(url: str) -> Path:
-    """Return the file at *url*; raise if it is no database of LangGraph's."""
+    """Return the file at *url*; raise if it is not a database of LangGraph's."""
     path = Path(url.removeprefix("sqlite:///")).absolute()
     if not path.exists():
         raise NotFoundError(f"there is no file {path}", hint="check the spelling", path=str(path))
@@ -204,7 +204,7 @@ def check_file(url: str) -> Path:
         if not head:
             raise _refused(path, "it is empty")
         if head != b"SQLite format 3\x00":
-            raise _refused(path, "it is no SQLite file")
+            raise _refused(path, "it is not a SQLite file")
         with closing(_connected(path)) as database:
             tables = {row[0] for row in database.execute(_TABLES)}
     except (OSError, sqlite3.Error) as error:
@@ -228,7 +228,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 def _refused(path: Path, what: str, hint: str = "") -> UsageError:
     return UsageError(
-        f"{path} is no database of LangGraph's SqliteSaver: {what}",
+        f"{path} is not a database of LangGraph's SqliteSaver: {what}",
         hint=hint or "give the file that SqliteSaver.from_conn_string was given",
         path=str(path),
     )

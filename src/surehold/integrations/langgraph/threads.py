@@ -181,7 +181,7 @@ class Threads:
         said = read_beside(found.beside)
         if said is None:
             raise UsageError(
-                f"run {found.header.run_id!r} is no LangGraph thread",
+                f"run {found.header.run_id!r} is not a LangGraph thread",
                 hint="use another thread_id, or another storage",
                 run_id=found.header.run_id,
             )

@@ -61,7 +61,7 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, number: int, id: str, tree: Mapping[str, Any]) -> RecordedCall:
-        """Read what `tree` gave; a `DataError` if it is no recorded call."""
+        """Read what `tree` gave; a `DataError` if it is not a recorded call."""
         try:
             key, _, slot = id.partition("#")
             told = tree["response"]

@@ -15,7 +15,7 @@ _MESSAGES = "messages"
 _ABOUT = "snapshot."
 _ORDER = "snapshot.order"
 _BYTES = "snapshot.bytes"
-"""What is no snapshot in the SDK's JSON form is stored as its bytes."""
+"""What is not a snapshot in the SDK's JSON form is stored as its bytes."""
 _FIRST = "first"
 """How many messages at the beginning of the list the snapshot has no longer."""
 

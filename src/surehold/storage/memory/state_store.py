@@ -98,7 +98,7 @@ class StateStoreStorage(MemoryStorage):
         state = self._ask("load", lambda: self._states.load(run_id))
         told = state.get(_JOURNAL)
         if told is None:
-            logger.warning("the store has a state of %r, which is no run of surehold", run_id)
+            logger.warning("the store has a state of %r, which is not a run of surehold", run_id)
             return
         records = [_read(run_id, line) for line in told["records"]]
         gaps = gaps_between((record.header.seq for record in records), after=0)

@@ -561,5 +561,5 @@ def _meets(pack: PackRef, ranges: Sequence[Range]) -> bool:
 
 
 def _is_own(pack: PackRef) -> bool:
-    """True for an object that is no part of a log."""
+    """True for an object that is not part of a log."""
     return pack.key.startswith("data/")

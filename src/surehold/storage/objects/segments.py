@@ -66,7 +66,7 @@ class LogEntry(msgspec.Struct, frozen=True, array_like=True):
 
     run_id: str
     pos: int
-    """Its position in the log, from 1 on; 0 for a pack that is no part of the log."""
+    """Its position in the log, from 1 on; 0 for a pack that is not part of the log."""
     at: int
     nonce: bytes
     """Random: tells the writer's own entry from an equal one of another."""

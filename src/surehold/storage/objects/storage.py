@@ -58,7 +58,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
         """Raise a `UsageError` for settings that no bucket can have."""
         if endpoint is not None and not endpoint.startswith(("https://", "http://")):
             raise UsageError(
-                "endpoint is no address of a service", hint="give endpoint=https://host:port"
+                "endpoint is not an address of a service", hint="give endpoint=https://host:port"
             )
         if timeout <= 0 or patience < 0:
             raise UsageError("timeout must be positive, and patience not negative")

@@ -194,12 +194,12 @@ class Connections:
         try:
             given = conninfo_to_dict(self._url)
         except psycopg.Error as error:
+            why = mask_url(str(error).strip())
             raise UsageError(
-                f"{mask_url(self._url)!r} is no PostgreSQL address: {mask_url(str(error).strip())}",
-                hint=_ADDRESS,
+                f"{mask_url(self._url)!r} is not a PostgreSQL address: {why}", hint=_ADDRESS
             ) from None
         if not all(port.isdigit() for port in str(given.get("port", "0")).split(",") if port):
-            raise UsageError(f"the port of {mask_url(self._url)!r} is no number", hint=_ADDRESS)
+            raise UsageError(f"the port of {mask_url(self._url)!r} is not a number", hint=_ADDRESS)
         defaults: dict[str, str | int] = {
             "connect_timeout": max(2, min(_CONNECT_SECONDS, ceil(self._timeout))),
             "application_name": "surehold",

@@ -82,7 +82,7 @@ class ServerConnections:
                 f"{scheme}{mark}{rest}", max_connections=size, timeout=timeout, **options
             )
         except (ValueError, TypeError) as error:
-            raise UsageError(f"{self.where} is no address of a server: {error}") from None
+            raise UsageError(f"{self.where} is not an address of a server: {error}") from None
         self._server = redis.Redis(connection_pool=pool)
         self._pool = pool
 

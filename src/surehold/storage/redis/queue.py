@@ -334,7 +334,7 @@ def _by_clock_of_caller(claim: Any, until: float) -> Any:
 
 
 def _text(entry: QueueEntry) -> bytes:
-    """An entry as it is stored; Python's own JSON also takes text that is no Unicode."""
+    """An entry as it is stored; Python's own JSON also takes text that is not Unicode."""
     return json.dumps(msgspec.structs.asdict(entry), separators=(",", ":")).encode()
 
 

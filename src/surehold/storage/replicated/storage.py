@@ -81,7 +81,7 @@ class ResilientStorage(Storage):
         for one in given:
             if not isinstance(one, Storage) and not callable(one):
                 raise UsageError(
-                    f"{one!r} is no storage, and does not open one",
+                    f"{one!r} is not a storage, and does not open one",
                     hint="give storages one after the other: ResilientStorage(primary, copy)",
                 )
         if not fallbacks:

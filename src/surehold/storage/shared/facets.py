@@ -14,7 +14,7 @@ Facet = tuple[str, str]
 
 COMMON_KIND = "routine"
 COMMON_STATUS = "running"
-"""Values that most records have are no facets: a page of it is found by walking."""
+"""Values that most records have are not facets: a page of it is found by walking."""
 _DEEPEST = 20
 
 
@@ -61,7 +61,7 @@ def _facets_of_metadata(metadata: Mapping[str, Any]) -> Iterator[Facet]:
 
 
 def _canonical(value: Any, depth: int = 0) -> str | None:
-    """A text that is the same for equal values; None for what is no plain JSON value."""
+    """A text that is the same for equal values; None for what is not plain JSON."""
     if depth > _DEEPEST:
         return None
     match value:

@@ -109,7 +109,7 @@ def make_file(path: Path) -> None:
     for above in path.parents:
         if above.exists() and not above.is_dir():
             raise StorageError(
-                f"{above} is no directory, so there can be no {path}",
+                f"{above} is not a directory, so there can be no {path}",
                 hint="choose another place, or move that file away",
                 path=str(path),
             )

@@ -94,7 +94,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         busy_timeout: float = 10.0,
     ) -> None:
         if str(path) in ("", ":memory:"):
-            raise UsageError(f"{str(path)!r} is no file", hint="MemoryStorage() needs none")
+            raise UsageError(f"{str(path)!r} is not a file", hint="MemoryStorage() needs none")
         if busy_timeout < 0:
             raise UsageError(f"busy_timeout is {busy_timeout}", hint="give 0 or more seconds")
         self.body_compression = shared.read_compression(compress, on="gzip")

@@ -78,7 +78,7 @@ def _why(report: Any) -> str:
 def check_contract(medium: str) -> Iterator[PromiseVerdict]:
     """Hold *medium*, or "all", to the contract of a storage; needs pytest."""
     if medium not in (*_MEDIA, "all"):
-        raise UsageError(f"{medium!r} is no medium", hint=f"say {', '.join(_MEDIA)} or all")
+        raise UsageError(f"{medium!r} is not a medium", hint=f"say {', '.join(_MEDIA)} or all")
     testing.StorageContract  # noqa: B018 - says what is missing, if something is
     import pytest
 

@@ -60,7 +60,7 @@ class ForkAction(Action):
         header = checkpoint_in(self._site, given)
         others = read_json(given.get("edit") or "{}", "the object of other values")
         if not isinstance(others, dict):
-            raise UsageError("the other values are no JSON object", hint='as {"topic": "kelp"}')
+            raise UsageError("the other values are not JSON object", hint='as {"topic": "kelp"}')
         edit = {**read_changes(self._values(header), given), **others}
         made = fork_with(self._site.manager, header, edit, given.get("run_id") or None)
         changed = f", {', '.join(edit)} changed" if edit else ""

@@ -48,7 +48,7 @@ def answer(
     given = None if value is None else ui.read_value(value)
     if one.kind != "effect":
         if value is None:
-            raise UsageError(f"{one.id} is no effect but a {one.kind}", hint="give its answer")
+            raise UsageError(f"{one.id} is not an effect but a {one.kind}", hint="give its answer")
         settle(cli, one, given, _yes_or_no(one.run_id, one.schema))
     elif value is not None:
         if isinstance(given, bool) and not yes:

@@ -30,7 +30,7 @@ def fork(
     ] = None,
     before: Annotated[
         str | None,
-        ui.Option(metavar="CALL", help="Where the run made this recorded call: charge@2."),
+        ui.Option(metavar="CALL", help="Begin before this recorded call: charge@2."),
     ] = None,
     run_id: Annotated[str | None, ui.Option("--as", metavar="RUN", help="Its run id.")] = None,
 ) -> None:

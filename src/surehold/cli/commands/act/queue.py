@@ -49,7 +49,7 @@ def queue(
         list[str] | None, ui.Argument(metavar="NAME", help="A queue; for requeue and cancel, runs.")
     ] = None,
     state: Annotated[
-        str | None, ui.Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
+        str | None, ui.Option(metavar="STATE", help="Only runs in this state: ready, waiting, ...")
     ] = None,
     limit: Annotated[int, ui.Option("-n", "--limit", help="How many runs.", min=1)] = (_LISTED),
     concurrency: Annotated[
@@ -82,8 +82,8 @@ def queue(
 
     Without an action it lists them, and says which runs no worker takes because none serves their
     queue or their code. show NAME lists the runs of a queue, dead the dead letters with their
-    reasons, workers the processes that execute runs or wait for some. pause NAME starts nothing
-    more of it, resume NAME does again. limit NAME sets how much of it runs.
+    reasons, workers the processes that execute runs or wait for some. pause NAME starts no more
+    runs of a queue, resume NAME starts them again. limit NAME sets how many run at a time.
     cancel RUN ends runs at their next step; requeue RUN queues dead letters and cancelled runs
     again. Instead of RUN, --in, --code and --state choose many. Without --state, cancel takes runs
     that are ready, waiting or running, and requeue takes dead letters. rebuild makes the index

@@ -43,7 +43,7 @@ def resume(
     entry: Annotated[
         str | None,
         ui.Option(
-            metavar="MODULE:NAME", help="The graph, fleet or agent, if the run does not record it."
+            metavar="MODULE:NAME", help="The code of the run, if the run does not record it."
         ),
     ] = None,
     force: Annotated[bool, ui.Option(help="Resume although the graph changed.")] = False,
@@ -52,9 +52,9 @@ def resume(
 ) -> int:
     """Resume a run that stopped, in this process.
 
-    The graph or agent is named by --entry, by [graphs] of surehold.toml, or by the run itself. What
-    will happen is printed first. A module that only the run itself names is imported after a
-    confirmation. --dry-run imports nothing.
+    The workflow, graph, agent or fleet is named by --entry, by [graphs] of surehold.toml, or by the
+    run itself. What will happen is printed first. A module that only the run itself names is
+    imported after a confirmation. --dry-run imports nothing.
     """
     found = cli.finder.run(run)
     earlier = cli.finder.earlier(run)
@@ -111,7 +111,7 @@ def _resume(
         return _waiting(cli, plan, said, where)
     if plan.status != "completed":
         cli.note(found.run_id, f"resumed it with {where}", step=plan.step)
-    # The output of nodes is no part of a document.
+    # The output of nodes is not part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     with aside, quietly():
         checkpoint_id = earlier.id if earlier is not None else None

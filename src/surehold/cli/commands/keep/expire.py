@@ -48,7 +48,7 @@ def expire(
     ] = None,
     name: Annotated[str | None, ui.Option(help="Only runs of this name.")] = None,
     keep_last: Annotated[
-        int | None, ui.Option(metavar="N", help="But the newest N of each name.", min=0)
+        int | None, ui.Option(metavar="N", help="Keep the newest N of each name.", min=0)
     ] = None,
     dry_run: ui.DryRun = False,
     yes: ui.Yes = False,
@@ -57,7 +57,7 @@ def expire(
 
     A run that a process holds, that waits or is due later, that has a pinned checkpoint or is of a
     group stays. Runs are removed one at a time: interrupted anywhere, it continues when called
-    again. Without options the rule of [expire] in surehold.toml holds, which workers apply too.
+    again. Without options the rule of [expire] in surehold.toml applies, as in workers.
     """
     given: dict[str, Any] = {
         name: value

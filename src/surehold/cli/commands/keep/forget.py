@@ -55,11 +55,11 @@ def forget(
 ) -> None:
     """Drop checkpoints that no rule keeps.
 
-    One rule that matches keeps a checkpoint. Rules count within each run. The newest checkpoint of
+    A checkpoint stays if one rule matches it. Rules count within each run. The newest checkpoint of
     a run, pinned ones, those of groups and those of a run that a live process executes are never
-    dropped. Without rules those of [retention] in surehold.toml hold; without these nothing is
-    dropped. For an agent that you do not trust use --keep-within: it could push good checkpoints
-    out of a count by saving often.
+    dropped. Without rules here, those of [retention] in surehold.toml apply; without either,
+    nothing is dropped. For an agent that you do not trust use --keep-within: it could push good
+    checkpoints out of a count by saving often.
     """
     rules = {name: value for name, value in rules.items() if value}
     if whole_run:

@@ -33,7 +33,8 @@ def migrate_runs(
         str | None, ui.Option("--in", metavar="QUEUE", help="Only runs of this queue.")
     ] = None,
     state: Annotated[
-        list[str] | None, ui.Option(metavar="STATE", help="Only runs that are so: ready, dead, ...")
+        list[str] | None,
+        ui.Option(metavar="STATE", help="Only runs in this state: ready, dead, ..."),
     ] = None,
     no_check: Annotated[bool, ui.Option("--no-check", help="Replay none of them first.")] = False,
     dry_run: ui.DryRun = False,

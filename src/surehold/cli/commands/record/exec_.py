@@ -31,7 +31,9 @@ Freeze = Annotated[
 Proxied = Annotated[
     str, ui.Option(metavar="WHEN", help="on, off, or auto: for what is not Python.")
 ]
-Command = Annotated[list[str] | None, ui.Argument("-- COMMAND", help="The program, as ever.")]
+Command = Annotated[
+    list[str] | None, ui.Argument("-- COMMAND", help="The program and its arguments.")
+]
 
 
 class ProgramReport(ui.Document, kw_only=True, tag="exec"):

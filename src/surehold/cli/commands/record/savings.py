@@ -26,7 +26,7 @@ def savings(
 ) -> None:
     """Add up the calls, money and time that resumes and replays did not pay again.
 
-    They are those of recorded programs: surehold exec and surehold.record.
+    Only recorded programs count: surehold exec and surehold.record.
     """
     rows, total = read_savings(cli.manager, chosen(by, "--by", tuple(GROUPS)))
     document = Savings(by=by, savings=rows, total=total)

@@ -47,8 +47,8 @@ def serve(
 
     A run's first record is stored before the request is accepted, so that no accepted run is lost.
     GET /openapi.json describes the requests. A caller with the role read sees runs, one with answer
-    also answers them, one with operate may do all. Without --tokens it prints a token that may do
-    all. It executes the runs of the queue default too, as surehold worker does; with
+    also answers them, one with operate may do everything. Without --tokens it prints a token that
+    may do everything. It executes the runs of the queue default too, as surehold worker does; with
     --concurrency 0 other processes do.
 
     Each event is a line of JSON on stdout, and so is what libraries and your code log.

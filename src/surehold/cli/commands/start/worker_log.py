@@ -18,7 +18,7 @@ _LEVELS: dict[str, Level] = {
     **dict.fromkeys(("lease.lost", "leases.not_renewed", "run.taken_back"), "warning"),
     **dict.fromkeys(("worker.rests", "worker.not_announced"), "warning"),
 }
-"""The levels of events that are no plain information."""
+"""The levels of events that are not plain information."""
 
 
 class WorkerEvent(ui.Document, kw_only=True, tag="worker"):

@@ -454,7 +454,9 @@ class EffectCall:
             yield _Write(msgspec.structs.replace(known, policy=self.policy.in_doubt))
         if self.policy.in_doubt == "ask":
             what = f"it is not known whether {known.id} happened"
-            raise self.context.leave(Interrupted(f"run {run_id!r} waits: {what}", run_id=run_id))
+            hint = f"surehold pending {run_id} says how to answer"
+            waits = Interrupted(f"run {run_id!r} waits: {what}", hint=hint, run_id=run_id)
+            raise self.context.leave(waits)
         raise InDoubtError(
             f"effect {known.id} of run {run_id!r} began, and its outcome is not known",
             hint=f"find out, then surehold.answer({run_id!r}, {known.id!r}, outcome)",
