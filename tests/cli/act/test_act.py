@@ -223,8 +223,17 @@ def test_a_fleets_run_is_resumed_by_its_graph(shop: Path, monkeypatch: pytest.Mo
     assert result.json()["status"] == "completed"
 
 
-def test_a_run_without_a_graph_says_how_to_go_on(on: Surehold) -> None:
+def test_a_completed_loop_has_nothing_to_resume(on: Surehold) -> None:
     result = on("resume", "crawl", "--yes")
+    assert result.code == 2
+    assert "nothing to resume" in result.err and "surehold fork crawl" in result.err
+
+
+def test_a_run_whose_code_is_not_known_says_how_to_name_it(
+    on: Surehold, manager: CheckpointManager
+) -> None:
+    manager.save_checkpoint(State.new({"n": 1}, run_id="by-hand"))
+    result = on("resume", "by-hand", "--yes")
     assert result.code == 2
     assert "--entry module:graph" in result.err
 
