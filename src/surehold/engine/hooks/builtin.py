@@ -186,7 +186,7 @@ def _rules() -> RedactionRules:
 
 
 def without_secrets(value: Any) -> Any:
-    """*value* without what the rules of a `RedactionHook` find; itself if it has no secret."""
+    """*value* without secrets of known forms and names; itself if it has none."""
     return Redactor(_rules()).redact(value)[0]
 
 
