@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,10 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("_turns", "around", "begun", "emit", "failed", "repeats", "run", "within_task")
+    __slots__ = (
+        *("_caller", "_newest", "_turns"),
+        *("around", "begun", "emit", "failed", "repeats", "run", "within_task"),
+    )
     calls_are_steps = False
     """True if each call is a step of the run, and not part of a step."""
 
@@ -51,7 +54,11 @@ class CallContext(ABC):
         follows uses the same one."""
         self.around: CallContext | None = None
         """The positions of the code that this code is called by."""
+        self._caller: Hashable = None
+        """The task or thread that made the newest call."""
+        self._newest = ""
         self._turns: Turns | None = None
+        """The newest calls of others, once there are any."""
         self.begun: dict[str, set[int]] | None = None
         """The numbers of the runs begun here that are executed or completed, by place."""
         found = framework_task() if FRAMEWORKS else None
@@ -81,9 +88,12 @@ class CallContext(ABC):
         """The id of the next call of that name, which the running task makes."""
         place = self.place(name, key)
         if key is None and self.run is not None:
-            if self._turns is None:
-                self._turns = Turns()
-            self._turns.take(self.run, running_task(), place)
+            here = running_task()
+            if here is not self._caller and self._caller is not None:
+                if self._turns is None:
+                    self._turns = Turns()
+                self._turns.switch(self.run, (self._caller, self._newest), here, place)
+            self._caller, self._newest = here, place
         return place
 
     @property

@@ -226,7 +226,8 @@ class CallOrder(CallContext):
         made._outer = self._outer or self.count
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
         made.repeats, made.begun, made.around = self.repeats, None, self
-        made._told, made._turns, made.within_task = self._told, None, self.within_task
+        made._told, made.within_task = self._told, self.within_task
+        made._caller = made._turns = None
         return made
 
 

@@ -127,7 +127,7 @@ class RunContext(CallContext):
         active.counts.clear()
         active.entered = 0
         self.failed.clear()
-        self._turns = None
+        self._caller = self._turns = None
 
     @property
     def restarted(self) -> bool:
@@ -171,7 +171,7 @@ class RunContext(CallContext):
         name = f"each{number}[{loop.done}]"
         self._stack.append(_Active(loop.item, f"{outer}/{name}" if outer else name))
         self.failed.clear()
-        self._turns = None
+        self._caller = self._turns = None
         return self._stack[-1].path
 
     def is_inside(self, body: RunBody | None) -> bool:
@@ -183,7 +183,7 @@ class RunContext(CallContext):
         for depth, active in enumerate(self._stack):
             if active.body is body:
                 del self._stack[depth:]
-                self._turns = None
+                self._caller = self._turns = None
                 return
 
     def check_end(self) -> None:

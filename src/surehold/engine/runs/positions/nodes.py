@@ -55,7 +55,7 @@ class StepContext(CallContext):
         """Begin a step."""
         self.step = step
         self.node = node
-        self.counts = self.begun = self._turns = None
+        self.counts = self.begun = self._caller = self._turns = None
         self.children = 0
         if self.failed:
             self.failed.clear()

@@ -23,43 +23,34 @@ class Turns:
     resumed, recorded outcomes come at once, and the two may change places.
     """
 
-    __slots__ = ("_here", "_others", "_overtaken", "_place", "_warned")
+    __slots__ = ("_newest", "_overtaken", "_warned")
 
     def __init__(self) -> None:
-        self._here: Hashable = None
-        self._place = ""
-        self._others: WeakKeyDictionary[Hashable, str] = WeakKeyDictionary()
-        """The newest call of each task but the one that made the newest of all."""
+        self._newest: WeakKeyDictionary[Hashable, str] = WeakKeyDictionary()
         self._overtaken: WeakKeyDictionary[Hashable, str] = WeakKeyDictionary()
         """Tasks that were in the middle of a call when another task began one."""
         self._warned = False
 
-    def take(self, run: OpenRun, here: Hashable, place: str) -> None:
-        """Note that *here*, a task or thread, makes the call *place*.
+    def switch(self, run: OpenRun, before: tuple[Hashable, str], here: Hashable, to: str) -> None:
+        """Note that *here* makes the call *to*, after another task or thread made one *before*.
 
-        Warn, once, if that place is not sure.
+        Warn, once, if the place of the call is not sure.
         """
-        if here is not self._here:
-            self._switch(run, here, place)
-        self._place = place
-
-    def _switch(self, run: OpenRun, here: Hashable, place: str) -> None:
-        if self._here is not None:
-            self._others[self._here] = self._place
-        self._here = here
-        self._others.pop(here, None)
-        before = self._overtaken.pop(here, None)
-        for other, newest in self._others.items():
+        task, place = before
+        self._newest[task] = place
+        self._newest.pop(here, None)
+        overtaken = self._overtaken.pop(here, None)
+        for other, newest in self._newest.items():
             if not _is_settled(run, newest):
                 self._overtaken[other] = newest
-        if before is not None and not self._warned:
+        if overtaken is not None and not self._warned:
             self._warned = True
             warnings.warn(
-                f"tasks of run {run.run_id!r} take turns at making calls, here {place} after"
-                f" {before}: a resume may find them in another order, and refuse to continue"
+                f"tasks of run {run.run_id!r} take turns at making calls, here {to} after"
+                f" {overtaken}: a resume may find them in another order, and refuse to continue"
                 f" ({GIVE_TO_GATHER})",
                 RuntimeWarning,
-                stacklevel=7,  # the caller of an async step
+                stacklevel=6,  # the caller of an async step
             )
 
 
