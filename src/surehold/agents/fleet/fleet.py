@@ -135,7 +135,10 @@ class Fleet(AsyncClosing):
     ) -> None:
         check_above_zero(every=every, every_seconds=every_seconds)
         if not isinstance(manager, Model):
-            raise UsageError(f"the manager is {type(manager).__name__}", hint="give a model")
+            raise UsageError(
+                f"the manager is {type(manager).__name__}",
+                hint="give a model: surehold.open_model('openai:gpt-5')",
+            )
         if participants is not None and not isinstance(participants, Mapping):
             raise UsageError(
                 f"the participants are {type(participants).__name__}", hint="give a dict by name"

@@ -75,7 +75,8 @@ def expire_some(manager: CheckpointManager, rule: Expiry, most: int) -> list[str
 def remove_runs(manager: CheckpointManager, runs: Iterable[RunInfo]) -> Iterator[RunInfo]:
     """Remove runs one after the other; yield those that were removed.
 
-    After each it rests as long as that took, so that writers beside it have their turn.
+    It rests after each removal for as long as the removal took, so that other writers have
+    their turn.
     """
     for run in runs:
         began = time.monotonic()

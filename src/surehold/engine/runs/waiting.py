@@ -409,7 +409,10 @@ def _wanted(reader: Reader, run: RunInfo, id: str | None) -> Note:
                 run_id=run_id,
             )
     what = "nothing" if id is None else f"nothing named {id!r}"
-    raise NotFoundError(f"{what} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id)
+    hint = (
+        f"waiting: {there}" if waiting or inside else "surehold.pending() lists what runs wait for"
+    )
+    raise NotFoundError(f"{what} waits in run {run_id!r}", hint=hint, run_id=run_id)
 
 
 def check_not_held(reader: Reader, run_id: str) -> None:
