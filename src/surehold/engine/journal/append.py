@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -723,11 +724,12 @@ def commit(sent: Sequence[Sent]) -> list[Outcome]:
             outcomes.append((group, len(group.outcomes)))
             with journal.lock:
                 journal.prepare(request, group)
-        batches = [batch for group in groups.values() for batch in group.batches]
+        # No comprehension: what a tracer raises in one passes `except` in Python 3.12 and later.
+        batches = [*chain.from_iterable(group.batches for group in groups.values())]
         if batches:
             results = iter(sent[0][0].storage.append(batches))
             for journal, group in groups.items():
-                its = [next(results) for _ in group.batches]
+                its = [*islice(results, len(group.batches))]
                 if any(its):
                     journal.settle(group, its)
         for journal, group in groups.items():
