@@ -32,7 +32,7 @@ class Turns:
         self._warned = False
 
     def switch(self, run: OpenRun, before: tuple[Hashable, str], here: Hashable, to: str) -> None:
-        """Note that *here* makes the call *to*, after another task or thread made one *before*.
+        """Note that *here* makes the call *to* after another task made one *before*.
 
         Warn, once, if the place of the call is not sure.
         """
