@@ -6,16 +6,19 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.agents import call, turns
 
 import surehold
-from surehold import CheckpointManager, step, workflow
+from surehold import Agent, CheckpointManager, State, StateGraph, step, tool, workflow
 from surehold.errors import Cancelled, NotFoundError, RunError, UsageError
 from surehold.executors import Worker, cancel, handle
 from surehold.executors.serving import served_by
+from surehold.testing.scripted import ScriptedModel
 
 done: list[str] = []
 reached = threading.Event()
@@ -274,3 +277,38 @@ def test_wrong_requests_are_refused(manager: CheckpointManager) -> None:
         cancel("gone", storage=manager)
     with pytest.raises(UsageError, match="cleanup"):
         cancel("gone", cleanup=0, storage=manager)
+
+
+@pytest.mark.parametrize("kind", ["graph", "agent"])
+async def test_a_graph_and_an_agent_stop_after_the_node_in_progress(
+    manager: CheckpointManager, kind: str
+) -> None:
+    async def work(number: int) -> str:
+        """Do some work."""
+        done.append(f"work {number}")
+        if number == 1:
+            await asyncio.to_thread(handle("r", storage=manager).cancel)
+        return "done"
+
+    runs: Any
+    if kind == "agent":
+        model = ScriptedModel(turns(*(call("work", number=number) for number in range(4)), "done"))
+        runs = Agent("worker", model=model, tools=[tool(work)], storage=manager.storage)
+    else:
+        runs = StateGraph("worker", storage=manager.storage)
+        for number in range(4):
+            runs.add_node(f"n{number}", partial(_node, work, number))
+            if number:
+                runs.add_edge(f"n{number - 1}", f"n{number}")
+        runs.set_entry_point("n0")
+        runs.set_exit_point("n3")
+    result = await runs.run("go" if kind == "agent" else {}, run_id="r")
+    assert (result.status, done) == ("interrupted", ["work 0", "work 1"])
+    with pytest.raises(RunError, match="was cancelled"):
+        await asyncio.to_thread(handle("r", storage=manager).result, 0)
+    result = await runs.resume("r")
+    assert (result.status, done) == ("completed", [f"work {number}" for number in range(4)])
+
+
+async def _node(work: Any, number: int, state: State) -> dict[str, Any]:
+    return {"said": await work(number)}

@@ -149,8 +149,8 @@ def cancel(
     In a function `surehold.Cancelled` is raised once, at its next recorded call or wait; what is
     called on the way out is executed and recorded, for *cleanup* seconds at most (60), and the run
     ends ``cancelled``. A run that waits without a process gets it when it is resumed, which a
-    worker does at once. A graph or an agent stops after its node as ``interrupted``, in a worker
-    only, and `requeue` has it continued. An ended run does not change.
+    worker does at once. A graph, an agent or a fleet stops after the node in progress as
+    ``interrupted``, and a resume or `requeue` continues it. An ended run does not change.
     """
     with opened(storage) as manager:
         cancel_run(manager, run_id, by, cleanup)

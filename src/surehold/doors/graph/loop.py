@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from surehold.core.policy import (
+    CANCELLED,
     OF_THE_RUN,
     Clockwork,
     RetryPolicy,
@@ -156,7 +157,7 @@ class Loop(msgspec.Struct, eq=False):
         visits = Counter(path) if emit is not None else None
         step = state.step
         while True:
-            if stop.reason is not None:
+            if self._is_asked_to_stop():
                 raise await self._drained(state, current)
             if len(path) >= plan.max_iterations:
                 raise await self._exhausted(state, current)
@@ -215,6 +216,11 @@ class Loop(msgspec.Struct, eq=False):
                 raise await self._undecided(state, what, error, current) from error
             if due:
                 await self._save(state, "routine", "running", current)
+
+    def _is_asked_to_stop(self) -> bool:
+        if self.stop.reason is None and self._held is not None and self._held.is_cancelled:
+            self.stop.note("user", CANCELLED)
+        return self.stop.reason is not None
 
     def _span(self, node: str, step: int) -> contextlib.AbstractContextManager[None]:
         """A span around a node, if the run is traced."""
@@ -278,7 +284,7 @@ class Loop(msgspec.Struct, eq=False):
     async def _rest(self, seconds: float, run_id: str, node: str) -> None:
         """Wait before an attempt, or until the run is asked to stop."""
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and self.stop.reason is None:
+        while (left := until - time.monotonic()) > 0 and not self._is_asked_to_stop():
             await asyncio.sleep(min(left, _LONGEST_REST))
         if self.stop.reason is not None:
             raise drained(self.stop, run_id, node, saved=self._held is not None)
