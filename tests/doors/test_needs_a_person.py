@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from tests.builders.fleets import manager, team
 
 import surehold
 from surehold import Agent, Fleet, StateGraph, step, tool, workflow
-from surehold.errors import InDoubtError, Interrupted, RunError, ShapeError
+from surehold.errors import InDoubtError, Interrupted, NotFoundError, RunError, ShapeError
 from surehold.executors import drive
 from surehold.testing.scripted import ScriptedModel
 
@@ -180,3 +183,29 @@ def test_a_loop_that_ends_without_a_recorded_call_is_refused_before_it_is_saved(
         work(1)
     assert len(storage.appended) == before
     work(2)
+
+
+def test_a_run_that_waits_in_this_process_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    @workflow
+    def two() -> list[str]:
+        return [surehold.receive("first"), surehold.receive("second")]
+
+    address = f"sqlite:///{tmp_path}/runs.db"
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(two.run, run_id="r", storage=address)
+        for topic in ("first", "second"):
+            while not _waits_for(topic, address):
+                assert not made.done()
+                time.sleep(0.01)
+            surehold.send("r", topic, topic, storage=address)
+        assert made.result().value == ["first", "second"]
+    told = [message for message in caplog.messages if " waits: " in message]
+    assert told == ["run r waits: message first (surehold pending r)"]
+
+
+def _waits_for(topic: str, address: str) -> bool:
+    with suppress(NotFoundError):
+        return topic in [one.name for one in surehold.pending("r", storage=address)]
+    return False

@@ -11,6 +11,7 @@ import pytest
 
 import surehold
 from surehold import CheckpointManager, State, StateGraph, effect, step, workflow
+from surehold.engine.runs.positions import CallOrder, Race
 from surehold.errors import UsageError
 from surehold.executors import Worker
 from surehold.executors.serving import served_by
@@ -58,6 +59,45 @@ async def test_a_step_wins_against_an_event(manager: CheckpointManager, wait: bo
     assert (result.status, result.returned) == ("completed", "work")
     assert begun == ended == ["work"]
     assert surehold.pending(storage=manager) == []
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_a_wait_in_a_task_stays_while_a_step_is_in_progress(
+    manager: CheckpointManager, wait: bool
+) -> None:
+    @workflow
+    async def first_of() -> Any:
+        tasks = [asyncio.ensure_future(slow()), asyncio.ensure_future(surehold.wait_for("stop"))]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in rest:
+            one.cancel()
+        if not retried:
+            retried.append(True)
+            raise RuntimeError("not yet")
+        return [one.result() for one in done]
+
+    retried: list[bool] = []
+    with pytest.raises(RuntimeError):
+        await first_of.run(run_id="r", storage=manager, wait=wait)
+    result = await first_of.resume("r", storage=manager, wait=wait)
+    assert (result.status, result.returned) == ("completed", ["work"])
+    assert begun == ended == ["work"]
+
+
+async def test_waits_in_tasks_leave_the_run_once_nothing_is_in_progress(
+    manager: CheckpointManager,
+) -> None:
+    @workflow
+    async def all_of() -> Any:
+        tasks = asyncio.ensure_future(slow()), asyncio.ensure_future(surehold.receive("mail"))
+        return list(await asyncio.gather(*tasks))
+
+    result = await all_of.run(run_id="r", storage=manager, wait=False)
+    assert (result.status, ended) == ("waiting", ["work"])
+    await asyncio.to_thread(surehold.send, "r", "mail", "one", storage=manager)
+    result = await all_of.resume("r", storage=manager, wait=False)
+    assert result.value == ["work", "one"]
+    assert begun == ["work"]
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -113,6 +153,58 @@ async def test_a_message_that_lost_a_race_is_taken_by_the_next_receive(
     result = await job.resume("r", storage=manager, wait=False)
     assert result.status == "completed"
     assert sorted(result.value[1:]) == [1, 2, 3]
+
+
+async def test_a_branch_that_wins_after_another_has_left_goes_on(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave, sent = CallOrder.leave, []
+
+    def sends_first(order: CallOrder, error: BaseException) -> BaseException:
+        if not sent:
+            sent.append("a" if "'b'" in str(error) else "b")
+            surehold.send("r", sent[0], "one", storage=manager)
+        return leave(order, error)
+
+    async def late(received: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return await received
+
+    @workflow
+    async def job() -> Any:
+        won = await surehold.select(a=surehold.receive("a"), b=late(surehold.receive("b")))
+        return [*won, await slow("after", 0)]
+
+    monkeypatch.setattr(CallOrder, "leave", sends_first)
+    result = await job.run(run_id="r", storage=manager, wait=False)
+    if result.waiting:  # both looked before it was sent
+        result = await job.resume("r", storage=manager, wait=False)
+    assert (result.status, result.returned) == ("completed", [*sent, "one", "after"])
+
+
+async def test_a_branch_that_has_ended_keeps_the_others_from_leaving() -> None:
+    race = Race(2)
+    first, second = race.branches
+    first.waiting, second.ended = 1, True
+    assert not race.waits, "the second one is about to win"
+    race.winner = second
+    assert race.waits, "the loser is to be awaited"
+
+
+async def test_losers_that_wait_and_are_to_finish_are_awaited_without_a_process(
+    manager: CheckpointManager,
+) -> None:
+    @workflow
+    async def job() -> Any:
+        won = await surehold.race(slow(seconds=0), surehold.receive("end"), losers="finish")
+        return [won, await slow("after", 0)]
+
+    for _ in range(2):
+        result = await job.run(run_id="r", storage=manager, wait=False)
+        assert [(one.kind, one.name) for one in result.waiting] == [("message", "end")]
+    await asyncio.to_thread(surehold.send, "r", "end", 1, storage=manager)
+    result = await job.resume("r", storage=manager, wait=False)
+    assert (result.returned, begun) == (["work", "after"], ["work", "after"])
 
 
 async def test_a_replay_awaits_the_winner_alone(manager: CheckpointManager) -> None:

@@ -104,11 +104,14 @@ async def _race(awaitables: Sequence[Awaitable[T]], losers: Losers) -> tuple[int
         raise
     made.winner = made.branches[number]
     await (_stop(tasks) if losers == "cancel" else asyncio.wait(tasks))
+    left = _left(tasks) if losers == "finish" else None
     if context is not None and context.run is not None:
-        await _decide(context, place, number, made, tasks, orders)
+        await _decide(context, place, number, made, tasks, orders, left)
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # the outcome of a loser is dropped
+    if left is not None:
+        raise left
     return number, tasks[number].result()
 
 
@@ -122,7 +125,9 @@ async def _replayed(
     if losers == "finish":
         pairs = zip(awaitables, orders, strict=True)
         tasks = [asyncio.ensure_future(_run(one, order, None)) for one, order in pairs]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(tasks)
+        if (left := _left(tasks)) is not None:
+            raise left
         return tasks[winner].result()
     for number, one in enumerate(awaitables):
         if number != winner and isinstance(one, Coroutine):
@@ -140,6 +145,9 @@ async def _run(awaitable: Awaitable[T], order: CallContext | None, branch: Branc
     BRANCH.set(branch)
     try:
         return await awaitable
+    except Interrupted:
+        branch.left = True
+        raise
     finally:
         branch.ended = True
 
@@ -164,6 +172,12 @@ async def _first(tasks: Sequence[asyncio.Future[T]]) -> int:
     raise left
 
 
+def _left(tasks: Sequence[asyncio.Future[Any]]) -> Interrupted | None:
+    """The signal of a task that waits, and is to be awaited by a later execution."""
+    ended = [None if task.cancelled() else task.exception() for task in tasks]
+    return next((error for error in ended if isinstance(error, Interrupted)), None)
+
+
 async def _stop(tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Cancel what still runs, and wait until it has ended."""
     for task in tasks:
@@ -178,15 +192,18 @@ async def _decide(
     made: Race,
     tasks: Sequence[asyncio.Future[Any]],
     orders: Sequence[CallContext | None],
+    left: Interrupted | None,
 ) -> None:
-    """Record the winner, and in the same append that nobody waits for the losers."""
+    """Record the winner, and in the same append that nobody waits for the losers.
+
+    With *left* the losers are waited for.
+    """
     run = context.run
     assert run is not None
     for branch, task, order in zip(made.branches, tasks, orders, strict=True):
-        if branch is made.winner:
+        if branch is made.winner or left is not None:
             continue
-        if order is not None:
-            run.leaving.withdraw(order)
+        run.leaving.withdraw(order, None if task.cancelled() else task.exception())
         if branch.taken is not None:
             message, value = branch.taken
             if task.cancelled() or (task.exception() is None and task.result() is value):

@@ -170,6 +170,8 @@ class _Wait:
     def _until_over(self, timer: Timer) -> _Actions:
         """Wait until *timer* has ended, or leave the run."""
         branch, marked, looks = self._branch, False, 0
+        # A task of the user's own, as in asyncio.wait, which may await calls in progress as well.
+        beside = self._frees and branch is None and self.run.leaving.is_beside
         known: Message | Answer | None
         while not timer.expired:
             self.context.check_cancel(self._id)
@@ -195,13 +197,19 @@ class _Wait:
                 if isinstance(self.context, CallOrder):
                     self.context.check_stop()
                 # Other branches may only just have begun.
-                if branch is None or (looks and branch.race.waits):
+                if branch is not None:
+                    leaves = looks and branch.race.waits
+                else:
+                    leaves = not beside or (looks and not self.run.stop.in_unit)
+                if leaves:
                     raise self.context.leave(self._waits())
-            if not marked and not short and branch is None:
+            if not marked and not short and branch is None and not beside:
                 yield partial(self._mark, "waiting")
                 marked = True
-            rest = _POLL if timer.event or branch is not None else _LONGEST_REST
-            if branch is not None and not looks:
+                if timer.event and not self.run.stop.in_unit:
+                    self.run.stays()
+            rest = _POLL if timer.event or branch is not None or beside else _LONGEST_REST
+            if (branch is not None or beside) and not looks:
                 rest = _FIRST_LOOK
             looks += 1
             yield rest if left is None else min(left, rest)

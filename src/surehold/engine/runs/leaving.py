@@ -48,6 +48,12 @@ class Leaving:
         first = next(iter(self.signals.values()), None)
         return first or self._stop.hidden or self._cancellation_of(self._body)
 
+    @property
+    def is_beside(self) -> bool:
+        """True in a task beside that of the run's body."""
+        task = _task()
+        return task is not None and task is not self._body
+
     def _cancellation_of(self, task: object) -> BaseException | None:
         """The cancellation that *task* has not taken back, as a timeout of its own would."""
         if not isinstance(task, asyncio.Task):
@@ -77,10 +83,14 @@ class Leaving:
         if (left := self.signal) is not None:
             raise left
 
-    def withdraw(self, branch: CallContext) -> None:
-        """Take back the signals of *branch*, which lost a race: the run is not left by it."""
-        for origin in [*self.signals]:
-            if origin is not None and origin.is_within(branch):
+    def withdraw(self, branch: CallContext | None, error: BaseException | None) -> None:
+        """Take back the signals of *branch*, which lost a race: the run is not left by it.
+
+        It ended with *error*, the signal of a call that was made for it outside of it.
+        """
+        for origin, signal in [*self.signals.items()]:
+            inside = origin is not None and branch is not None and origin.is_within(branch)
+            if inside or signal is error:
                 del self.signals[origin]
 
     def ended_by(self, error: BaseException) -> BaseException:

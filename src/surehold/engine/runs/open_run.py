@@ -162,6 +162,7 @@ class OpenRun:
         self._open = between_saves or not leased
         self._pid = os.getpid()
         self._tells = leased and not between_saves and not is_quiet()
+        self._stays = False
         self.expects_waits = False
         """The program asked to be left where it waits, and needs to be told of doubt only."""
         self.waits = False
@@ -208,9 +209,8 @@ class OpenRun:
         """Let others have the run."""
         if self.forked:
             return
-        if self._open and self.waits and self._tells:
-            waiting = [waiting_of(self.run_id, note) for note in self.ledger.waiting()]
-            tell_waiting(self.run_id, waiting, only_doubt=self.expects_waits)
+        if self._open and self.waits:
+            self._tell_waits()
         self._open = False
         if self.spans is not None:
             self.spans.ended(self.epoch)
@@ -218,6 +218,17 @@ class OpenRun:
         self.awaited.finish()
         if self._owns_manager:
             self.manager.close()
+
+    def stays(self) -> None:
+        """Say, once, what the run waits for in this process."""
+        if not self._stays:
+            self._stays = True
+            self._tell_waits()
+
+    def _tell_waits(self) -> None:
+        if self._tells:
+            waiting = [waiting_of(self.run_id, note) for note in self.ledger.waiting()]
+            tell_waiting(self.run_id, waiting, only_doubt=self.expects_waits)
 
     def check(self) -> None:
         """Raise a `ConflictError` if the run is lost, or not open here any more.

@@ -271,6 +271,11 @@ class StopRequests:
             if not self._units and self._idle is not None:
                 self._idle.set()
 
+    @property
+    def in_unit(self) -> bool:
+        """True while a recorded call is in progress."""
+        return self._units > 0
+
     def rest(self, seconds: float) -> Iterator[float]:
         """The slices of a pause; ends the run between two of them if it was asked to stop."""
         until = time.monotonic() + seconds

@@ -61,5 +61,7 @@ def _named(one: Waiting) -> str:
         return f"it is not known whether {one.id} happened"
     if one.kind == "question":
         return f"{one.id} {one.question!r:.80}"
+    if one.child:
+        return f"run {one.child} to end"
     until = f" until {one.until.astimezone():%Y-%m-%d %H:%M:%S}" if one.until is not None else ""
     return f"{one.kind} {one.name}{until}" if one.name else f"{one.kind}{until}"

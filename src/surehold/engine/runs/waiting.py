@@ -20,7 +20,7 @@ from surehold.engine.hooks import redacting_hooks
 from surehold.engine.journal import Note, Reader, Request, line_in
 from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs.effect_log import Entry, Ledger, in_doubt
-from surehold.engine.runs.messages import deliver, message_note
+from surehold.engine.runs.messages import deliver, ended_topic, message_note
 from surehold.errors import ConflictError, NotFoundError, UsageError
 from surehold.storage.base import (
     Leasing,
@@ -63,6 +63,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     began: datetime | None = None
     until: datetime | None = None
     """The time at which the wait ends by itself."""
+
+    @property
+    def child(self) -> str:
+        """The run whose end is waited for; empty for any other wait."""
+        begin = ended_topic("")
+        return self.name[len(begin) :] if self.name.startswith(begin) else ""
 
 
 def pending(

@@ -93,5 +93,7 @@ def _description(one: Waiting) -> str:
         began = f", began {ui.when(one.began)}" if one.began is not None else ""
         called = f"{one.name}({one.inputs})" if one.inputs else one.name
         return f"{called} at {where}{began}; key {one.key}"
+    if one.child:
+        return f"run {one.child} to end"
     what = ui.value_text(one.question) if one.kind == "question" else one.name
     return f"{what} until {ui.when(one.until)}" if one.until is not None else what

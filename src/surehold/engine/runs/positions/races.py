@@ -20,11 +20,15 @@ class Race:
 
     @property
     def waits(self) -> bool:
-        """True if every branch that has not ended waits, here and in the races around."""
+        """True if every branch that has not ended waits, here and in the races around.
+
+        A branch that has ended otherwise than by leaving the run is about to win.
+        """
         outer = self.branches[0].outer
-        return all(one.ended or one.waiting for one in self.branches) and (
-            outer is None or outer.race.waits
-        )
+        decided = self.winner is not None
+        return all(
+            one.waiting or one.left or (one.ended and decided) for one in self.branches
+        ) and (outer is None or outer.race.waits)
 
 
 class Branch:
@@ -36,6 +40,8 @@ class Branch:
         self.waiting = 0
         """The waits in it that last now."""
         self.ended = False
+        self.left = False
+        """True if it ended because it waits."""
         self.timers: dict[str, tuple[Timer, Spot]] = {}
         """The waits that are recorded, by position."""
         self.taken: tuple[Message, object] | None = None
