@@ -248,6 +248,31 @@ def test_a_node_program_is_recorded_by_the_proxy(shell: Shell, server: ModelServ
     assert server.count <= 4 + 3
 
 
+def test_a_signal_to_the_launcher_alone_stops_the_program(
+    shell: Shell, server: ModelServer
+) -> None:
+    (shell.folder / "waits.py").write_text(
+        """\
+import os, httpx
+body = {"model": "m", "messages": ["hello"]}
+httpx.post(os.environ["MODEL"] + "/v1/chat/completions", json=body)
+try:
+    import time
+    print("waits", flush=True)
+    time.sleep(300)
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+    )
+    program = shell.start("exec", "--run", "mine", "--", sys.executable, "waits.py")
+    assert program.stdout is not None
+    assert program.stdout.readline() == "waits\n"
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=300)
+    assert program.returncode == 130
+    assert shell.run("runs").stdout.split("\n")[1].split()[2] == "interrupted"
+
+
 PAYS = """\
 import os, sys
 import httpx

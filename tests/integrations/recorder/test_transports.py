@@ -160,6 +160,27 @@ def test_a_client_that_hides_every_exception_hides_no_divergence(
     assert server.count == 1
 
 
+def test_blocks_of_two_tasks_record_each_its_own_calls(server: ModelServer, storage: str) -> None:
+    async def task(name: str, ready: asyncio.Barrier, keep: bool) -> str:
+        block: Any = surehold.record if keep else surehold.replay
+        with block(name, storage=storage):
+            await ready.wait()
+            async with httpx.AsyncClient() as client:
+                first = await client.post(server.url + CHAT, json=ask(f"{name} 1"))
+            body = ask(f"{name} 2")
+            second = await asyncio.to_thread(httpx.post, server.url + CHAT, json=body)
+            await ready.wait()
+        return first.text + second.text
+
+    async def program(keep: bool) -> list[str]:
+        ready = asyncio.Barrier(3)
+        return await asyncio.gather(*(task(f"run-{n}", ready, keep) for n in range(3)))
+
+    live = asyncio.run(program(True))
+    assert asyncio.run(program(False)) == live
+    assert server.count == 6
+
+
 def test_equal_requests_get_their_answers_in_order(server: ModelServer, storage: str) -> None:
     def program() -> list[str]:
         with httpx.Client() as client:

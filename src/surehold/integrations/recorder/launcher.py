@@ -368,7 +368,7 @@ class ProgramStart:
 
         def forward(number: int, _: Any) -> None:
             self.stopped = True
-            if child is not None and number != signal.SIGINT:  # a terminal tells both of it
+            if child is not None and not (number == signal.SIGINT and _has_terminal()):
                 child.send_signal(number)
 
         before = {
@@ -408,6 +408,20 @@ class ProgramStart:
         # Sets and dicts of strings have the same order in every start.
         environ.setdefault("PYTHONHASHSEED", str(values.get("seed", 0)))
         return environ
+
+
+def _has_terminal() -> bool:
+    """True if a terminal tells this process and its children of Ctrl-C."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def duration(seconds: float) -> str:

@@ -116,12 +116,12 @@ def _causes(
         return [f"only {_ADVICE[kind]}" for kind in kinds]
     grown = [one for one in found if one.recorded is None and one.path.endswith("]")]
     if not replayed and grown:
-        state = keeps_state or "its framework's store"
-        return [
+        cause = (
             "the first request of this start continues a conversation: the program keeps its own"
-            f" state ({state}). Resume that state instead: surehold has drop-ins for LangGraph,"
-            " Pydantic AI and Microsoft Agent Framework (docs/how-to)"
-        ]
+        )
+        if keeps_state:
+            return [f"{cause} state. It resumes by itself with the drop-in for {keeps_state}"]
+        return [f"{cause} state, from which it continues. Keep it with a drop-in (docs/how-to)"]
     return []
 
 

@@ -24,6 +24,7 @@ from surehold.integrations.recorder.inside import (
     TapeClaim,
     key_of,
     masked,
+    own_state,
 )
 from surehold.integrations.recorder.matching import explain
 
@@ -296,7 +297,7 @@ class Recording(Tape):
             where=self._where,
             replayed=self.replayed,
             offline=self.rules.offline,
-            keeps_state=self.keeps_state,
+            keeps_state=self.keeps_state or own_state(),
         )
 
     def ready(self, id: int) -> bool:

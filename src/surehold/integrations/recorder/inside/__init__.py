@@ -27,4 +27,5 @@ from .tapes import Exchange as Exchange
 from .tapes import Recorder as Recorder
 from .tapes import Tape as Tape
 from .tapes import begin as begin
+from .tapes import own_state as own_state
 from .tapes import playing as playing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from .messages import (
     pack,
 )
 from .selection import Selection
-from .tapes import Tape, play
+from .tapes import Tape, own_state, play
 
 Frame = tuple[dict[str, Any], list[bytes]]
 
@@ -87,7 +86,7 @@ class RemoteTape(Tape):
 
     def claim(self, asked: Asked) -> TapeClaim:
         facts, parts = asked_frame(asked)
-        told, found = self._ask({"do": "claim", "keeps": _own_state(), **facts}, parts)
+        told, found = self._ask({"do": "claim", "keeps": own_state(), **facts}, parts)
         answer = answer_from(told["answer"], found) if told["answer"] else None
         body = found[0] if told["changed"] else None
         return TapeClaim(told["kind"], told["id"], answer, told["hold"], told["text"], body)
@@ -104,18 +103,6 @@ class RemoteTape(Tape):
 
     def delivered(self, id: int) -> None:
         self._ask({"do": "delivered", "id": id}, [])
-
-
-_STORES = {
-    "langgraph.checkpoint.sqlite": "LangGraph's SqliteSaver: surehold.integrations.langgraph",
-    "langgraph.checkpoint.sqlite.aio": "LangGraph's SqliteSaver: surehold.integrations.langgraph",
-    "langgraph.checkpoint.postgres": "LangGraph's PostgresSaver: surehold.integrations.langgraph",
-}
-"""Modules whose import shows that a program keeps its own state, and what takes their place."""
-
-
-def _own_state() -> str:
-    return next((told for name, told in _STORES.items() if name in sys.modules), "")
 
 
 def play_remotely(told: str) -> None:

@@ -50,6 +50,8 @@ class Tape:
 
 
 _TAPES: list[Tape] = []
+_OWN: ContextVar[Tape | None] = ContextVar("surehold_tape", default=None)
+"""The tape of this task. A thread that was started without a context has the newest one."""
 _TOKENS = itertools.count(1)
 _INSIDE: ContextVar[bool] = ContextVar("surehold_inside", default=False)
 """True while an outer transport has the request: an inner one lets it pass."""
@@ -58,11 +60,15 @@ _INSIDE: ContextVar[bool] = ContextVar("surehold_inside", default=False)
 @contextmanager
 def playing(tape: Tape) -> Iterator[None]:
     """Have the requests of this process go through *tape*."""
+    before = _OWN.get()
     _TAPES.append(tape)
+    _OWN.set(tape)
     try:
         yield
     finally:
         _TAPES.remove(tape)
+        if _OWN.get() is tape:
+            _OWN.set(before)
 
 
 def play(tape: Tape) -> None:
@@ -90,7 +96,8 @@ def candidate(method: str, url: str) -> Tape | None:
     """The tape that records such a request if its body is a model's."""
     if not _TAPES or _INSIDE.get():
         return None
-    tape = _TAPES[-1]
+    own = _OWN.get()
+    tape = own if own is not None and own in _TAPES else _TAPES[-1]
     return tape if tape.selection.may_want(method, url) else None
 
 
@@ -270,3 +277,24 @@ async def pause(seconds: float) -> None:
     import asyncio
 
     await asyncio.sleep(seconds)
+
+
+_STORES = {
+    "langgraph.checkpoint.sqlite": "LangGraph's SqliteSaver: surehold.integrations.langgraph",
+    "langgraph.checkpoint.sqlite.aio": "LangGraph's SqliteSaver: surehold.integrations.langgraph",
+    "langgraph.checkpoint.postgres": "LangGraph's PostgresSaver: surehold.integrations.langgraph",
+    "langgraph.checkpoint.postgres.aio": "LangGraph's PostgresSaver:"
+    " surehold.integrations.langgraph",
+    "agents.memory.session": "a session of the OpenAI Agents SDK:"
+    " surehold.integrations.openai_agents",
+    "strands.session.file_session_manager": "a session of Strands: surehold.integrations.strands",
+    "agent_framework": "a thread of Microsoft Agent Framework:"
+    " surehold.integrations.agent_framework",
+    "pydantic_ai": "a stored history of Pydantic AI: surehold.integrations.pydantic_ai",
+}
+"""Modules of what a program may keep its own state in, and what takes their place."""
+
+
+def own_state() -> str:
+    """The store that this program may keep its own state in, and its drop-in; maybe empty."""
+    return next((told for name, told in _STORES.items() if name in sys.modules), "")
