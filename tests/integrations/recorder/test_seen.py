@@ -208,6 +208,24 @@ def test_a_compressed_answer_is_readable_in_its_file_and_loses_its_secrets(
     assert "base64" not in kept and secret not in gzip_of(kept)
 
 
+def test_the_file_of_a_recording_is_shown_as_a_conversation(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "talk.jsonl"
+    with record_in_file(file, "new", where="here"):
+        program(server.url, 2)
+    command = [sys.executable, "-m", "surehold", "show", str(file)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    words = [" ".join(line.split()) for line in shown.splitlines()]
+    assert [line for line in words if "tokens" not in line] == [
+        "user question 0",
+        "assistant answer 1 é€",
+        "user question 1",
+        "assistant answer 2 é€",
+    ]
+    assert sum("gpt-4o 15 tokens" in line for line in words) == 2
+
+
 def gzip_of(kept: str) -> str:
     """The bytes that a file keeps, decompressed."""
     found = re.findall(r'"base64": "([^"]+)"', kept)

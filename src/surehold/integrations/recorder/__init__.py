@@ -19,6 +19,7 @@ from surehold.integrations.recorder.recording import Recording as Recording
 from surehold.integrations.recorder.savings import GROUPS as GROUPS
 from surehold.integrations.recorder.savings import Saving as Saving
 from surehold.integrations.recorder.savings import read_savings as read_savings
+from surehold.integrations.recorder.sessions import calls_in as calls_in
 from surehold.integrations.recorder.sessions import is_file as is_file
 from surehold.integrations.recorder.sessions import offline as offline
 from surehold.integrations.recorder.sessions import record as record

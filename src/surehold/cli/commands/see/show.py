@@ -4,28 +4,90 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.views.values import Show, read_checkpoint
+from surehold.core.values import Usage
+from surehold.engine.runs import NoteView
+from surehold.views.values import ChatTurn, Show, read_checkpoint
 
 _LINES = 200
 _INDENT = 12
+
+
+class RecordedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a recording, and the messages that the calls before it had not."""
+
+    number: int
+    name: str
+    usage: Usage
+    turns: list[ChatTurn]
+
+
+class RecordedFile(ui.Document, kw_only=True, tag="recording"):
+    """``show FILE``"""
+
+    file: str
+    calls: Annotated[list[RecordedLine], ui.Rows("call")]
 
 
 @ui.command
 def show(
     cli: ui.Cli,
     checkpoint: Annotated[
-        str, ui.Argument(metavar="RUN[@N]", help="A checkpoint; a run stands for its newest one.")
+        str,
+        ui.Argument(
+            metavar="RUN[@N]",
+            help="A checkpoint; a run stands for its newest one. Or the file of a recording.",
+        ),
     ] = "latest",
     full: Annotated[bool, ui.Option(help="The whole state, however long.")] = False,
 ) -> None:
-    """Show a checkpoint: its place in the run, and its state."""
+    """Show a checkpoint with its state, or the calls in the file of a recording."""
+    if checkpoint.endswith((".jsonl", ".json", ".surehold")) and Path(checkpoint).exists():
+        recording = _recording(checkpoint)
+        cli.give(recording, lambda: _calls(recording))
+        return
     document = read_checkpoint(cli.manager, cli.finder.checkpoint(checkpoint))
     cli.give(document, lambda: _text(document, None if full else _LINES))
+
+
+def _recording(file: str) -> RecordedFile:
+    from surehold.integrations.recorder import calls_in
+    from surehold.views.run import turns_of_calls
+
+    calls = calls_in(file)
+    notes = [
+        NoteView(
+            seq=one.number, kind="effect", scope="", step=one.number, node="", value=one.tree()
+        )
+        for one in calls
+    ]
+    turns: dict[int, list[ChatTurn]] = {}
+    for turn, note in turns_of_calls(notes):
+        turns.setdefault(note.seq, []).append(turn)
+    lines = [
+        RecordedLine(
+            number=one.number, name=one.label, usage=one.usage, turns=turns.get(one.number, [])
+        )
+        for one in calls
+    ]
+    return RecordedFile(file=file, calls=lines)
+
+
+def _calls(document: RecordedFile) -> Iterator[object]:
+    for one in document.calls:
+        used = f"  {one.usage.tokens} tokens" if one.usage.tokens else ""
+        yield ui.Line.of(ui.Cell(f"{one.number} ", "bold"), one.name, ui.Cell(used, "dim"))
+        for turn in one.turns:
+            text = " ".join([turn.text, *turn.calls]).strip()
+            indented = text.replace("\n", "\n" + " " * _INDENT)
+            yield f"{turn.role:<{_INDENT - 1}} {indented}"
+    if not document.calls:
+        yield "no recorded call"
 
 
 def _text(document: Show, most: int | None) -> Iterator[object]:

@@ -296,5 +296,5 @@ _STORES = {
 
 
 def own_state() -> str:
-    """The store that this program may keep its own state in, and its drop-in; maybe empty."""
+    """The store that this program may keep its state in, and its drop-in; maybe empty."""
     return next((told for name, told in _STORES.items() if name in sys.modules), "")
