@@ -17,6 +17,8 @@ import msgspec
 
 def name_of(cls: type) -> str:
     """The stored name of a class that is not registered."""
+    if known := pandas_name(cls):
+        return known
     module = cls.__module__
     return f"{_main_name() if module == '__main__' else module}.{cls.__qualname__}"
 
@@ -51,6 +53,31 @@ def is_numpy(cls: type) -> bool:
     return cls is numpy.ndarray or issubclass(cls, numpy.generic)
 
 
+_PANDAS = {
+    *("DataFrame", "Series", "Index", "RangeIndex", "MultiIndex", "DatetimeIndex"),
+    *("TimedeltaIndex", "CategoricalIndex", "Timestamp", "Timedelta"),
+}
+
+
+def pandas_name(cls: type) -> str:
+    """The name of a class of pandas whose values can be stored; empty for any other.
+
+    pandas is not imported for this.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not cls.__module__.startswith("pandas"):
+        return ""
+    name = cls.__name__
+    if name in _PANDAS:
+        return f"pandas.{name}" if vars(pandas).get(name) is cls else ""
+    return f"pandas.api.typing.{name}" if name in ("NaTType", "NAType") else ""
+
+
+def imported(module: str) -> Any:
+    """A module that this process has imported."""
+    return sys.modules[module]
+
+
 def _main_name() -> str:
     """The name by which other processes import the program that this one executes."""
     main = sys.modules.get("__main__")
@@ -67,7 +94,7 @@ def _has_fields(cls: Any) -> bool:
     """True if no code of *cls* is executed when an object is made of stored fields."""
     if hasattr(cls, "__del__"):
         return False
-    if is_numpy(cls):
+    if is_numpy(cls) or pandas_name(cls):
         return True
     if issubclass(cls, Enum):
         base = Flag if issubclass(cls, Flag) else Enum

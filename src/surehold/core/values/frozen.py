@@ -358,6 +358,8 @@ def _way_out(value: Any) -> str:
             return f"store {plain}(value)"
     if isinstance(value, Mapping):
         return "store dict(value)"
+    if any(base.__module__.partition(".")[0] == "pandas" for base in cls.__mro__):
+        return "store plain values, such as those of its to_dict() or tolist()"
     if isinstance(value, Collection):
         return "store list(value)"
     return (

@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from surehold.core.values.classes import is_numpy
+from surehold.core.values.classes import is_numpy, pandas_name
+from surehold.core.values.frames import pandas_parts
 from surehold.errors import EncodeError, UsageError
 
 
@@ -32,9 +33,11 @@ class ObjectParts(msgspec.Struct, frozen=True):
 
 
 def parts_of(cls: Any) -> ObjectParts:
-    """The parts of an object that is made of fields, or of a numpy array or scalar."""
+    """The parts of an object that is made of fields, or of a value of numpy or pandas."""
     if is_numpy(cls):
         return _numpy_parts(cls)
+    if pandas_name(cls):
+        return ObjectParts(*pandas_parts(cls))
     if issubclass(cls, Flag):
         return ObjectParts(lambda value: value.value, cls, live=False)
     if issubclass(cls, Enum):
