@@ -1,9 +1,6 @@
-"""Races of two effects and a timer, as a process that can be killed.
-
-    python -m tests.crash.race_victim URL RACES
+"""Races of two effects and a timer, in a process that can be killed.
 
 Every effect that is made is a line of the log, and so is every winner that the code was told, once.
-With SUREHOLD_TEST_MOST=N the process waits to be killed after N new lines.
 """
 
 from __future__ import annotations
@@ -14,25 +11,25 @@ import itertools
 import os
 import random
 import signal
-import sys
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import surehold
 
 RUN = "races"
-LOG = os.environ.get("SUREHOLD_TEST_LOG", "")
-MOST = int(os.environ.get("SUREHOLD_TEST_MOST", "0"))
+LOG: list[str] = []
+MOST: list[int] = []
 news = itertools.count(1)
 
 
-def tell(kind: str, *words: object) -> None:
+def write(kind: str, *words: object) -> None:
     line = f"{kind} {' '.join(map(str, words))}\n"
     if kind == "won" and line in earlier():
         return
-    if next(news) > MOST > 0:
+    if next(news) > MOST[0] > 0:
         signal.pause()
-    log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    log = os.open(LOG[0], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(log, line.encode())
     os.close(log)
 
@@ -40,19 +37,19 @@ def tell(kind: str, *words: object) -> None:
 @functools.cache
 def earlier() -> frozenset[str]:
     """The lines of earlier lives."""
-    with open(LOG) as log:
+    with open(LOG[0]) as log:
         return frozenset(log)
 
 
 async def pay(number: int, name: str) -> str:
     await asyncio.sleep(random.uniform(0, 0.004))
-    tell("paid", number, name)
+    write("paid", number, name)
     await asyncio.sleep(random.uniform(0, 0.004))
     return name
 
 
 def was_paid(number: int, name: str, key: str) -> str | None:
-    with open(LOG) as log:
+    with open(LOG[0]) as log:
         return name if f"paid {number} {name}\n" in log.read() else None
 
 
@@ -68,11 +65,13 @@ async def racing(races: int) -> list[Any]:
         won = await surehold.select(
             a=runner(number, "a"), b=runner(number, "b"), late=surehold.sleep(0.006)
         )
-        tell("won", number, won.name)
+        write("won", number, won.name)
         winners.append(won.name)
     return winners
 
 
-if __name__ == "__main__":
+def execute(tell: Callable[..., None], url: str, log: str, most: int, races: int) -> None:
+    """Execute so many races; wait to be killed after *most* new lines, unless that is 0."""
+    LOG[:], MOST[:] = [log], [most]
     earlier()
-    asyncio.run(racing.run(int(sys.argv[2]), run_id=RUN, storage=sys.argv[1]))
+    asyncio.run(racing.run(races, run_id=RUN, storage=url))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.crash.media import FULL, times
-from tests.crash.processes import child_environment
+from tests.crash.processes import ForkServer
 from tests.crash.race_victim import RUN, racing
 
 RACES = times(30, 1000, "SUREHOLD_TRIALS")
@@ -27,29 +25,22 @@ pytestmark = pytest.mark.timeout(3_600 if FULL else 600)
 
 
 def test_a_race_has_one_winner_and_repeats_no_effect(
-    tmp_path: Path, finding: Callable[..., Any]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., Any]
 ) -> None:
     url, log = f"sqlite:///{tmp_path}/runs.db", tmp_path / "log"
     log.touch()
     chance, kills = random.Random(7), 0
-    command = [sys.executable, "-m", "tests.crash.race_victim", url, str(RACES)]
-    environment = {**child_environment(), "SUREHOLD_TEST_LOG": str(log)}
     while True:
-        most = str(A_LIFE if kills < KILLS else 0)
-        victim = subprocess.Popen(
-            command,
-            env={**environment, "SUREHOLD_TEST_MOST": most},
-            cwd=Path(__file__).parents[2],
-        )
-        seen = log.stat().st_size
-        if kills < KILLS:
-            while log.stat().st_size == seen and victim.poll() is None:
-                time.sleep(0.002)
-            time.sleep(chance.uniform(0, 0.05))
-            victim.send_signal(signal.SIGKILL)
-        if victim.wait() == 0:
-            break
-        assert victim.returncode == -signal.SIGKILL
+        most, seen = A_LIFE if kills < KILLS else 0, log.stat().st_size
+        with server.start("tests.crash.race_victim:execute", url, str(log), most, RACES) as victim:
+            if kills < KILLS:
+                while log.stat().st_size == seen:
+                    time.sleep(0.002)
+                time.sleep(chance.uniform(0, 0.05))
+                victim.kill()
+            if victim.wait() == 0:
+                break
+            assert victim.exit_code == -signal.SIGKILL
         kills += 1
     result = asyncio.run(racing.resume(RUN, storage=url))
     lines = log.read_text().splitlines()
