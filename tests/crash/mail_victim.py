@@ -1,33 +1,28 @@
-"""Senders of messages, and the run that receives them, as processes that can be killed.
+"""Senders of messages, and the run that receives them, in processes that can be killed.
 
-    python -m tests.crash.mail_victim receive URL SENDERS MESSAGES
-    python -m tests.crash.mail_victim send URL SENDER MESSAGES
-
-The receiver records each message in a step, and writes a line for each that it begins. With
-SUREHOLD_TEST_MOST=N it waits to be killed after N messages.
+The receiver records each message in a step, and writes a line for each that it begins.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-import sys
+from collections.abc import Callable
 
 import surehold
 from surehold.errors import StorageError
 
 RUN = "mail"
-MOST = int(os.environ.get("SUREHOLD_TEST_MOST", "0"))
+LOG: list[str] = []
+MOST: list[int] = []
 begun = itertools.count(1)
 
 
 @surehold.step
 def take(sender: int, number: int) -> tuple[int, int]:
-    if next(begun) > MOST > 0:
+    if next(begun) > MOST[0] > 0:
         signal.pause()
-    log = os.environ["SUREHOLD_TEST_LOG"]
-    with open(log, "a") as file:
+    with open(LOG[0], "a") as file:
         file.write(f"{sender} {number}\n")
     return sender, number
 
@@ -37,7 +32,13 @@ def receiver(messages: int) -> list[tuple[int, int]]:
     return [take(*surehold.receive("numbers")) for _ in range(messages)]
 
 
-def send_all(url: str, sender: int, messages: int) -> None:
+def receive_all(tell: Callable[..., None], url: str, log: str, most: int, messages: int) -> None:
+    """Receive so many messages; wait to be killed after *most*, unless that is 0."""
+    LOG[:], MOST[:] = [log], [most]
+    receiver.run(messages, run_id=RUN, storage=url)
+
+
+def send_all(tell: Callable[..., None], url: str, sender: int, messages: int) -> None:
     with surehold.CheckpointManager(url) as manager:
         for number in range(messages):
             while True:
@@ -47,12 +48,3 @@ def send_all(url: str, sender: int, messages: int) -> None:
                 except StorageError as error:  # nothing was acknowledged
                     if not error.retryable:
                         raise
-
-
-if __name__ == "__main__":
-    what, url, *rest = sys.argv[1:]
-    first, messages = map(int, rest)
-    if what == "send":
-        send_all(url, first, messages)
-    else:
-        receiver.run(first * messages, run_id=RUN, storage=url)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 from tests.crash.mail_victim import RUN, receiver
 from tests.crash.media import times
-from tests.crash.processes import child_environment
+from tests.crash.processes import Child, ForkServer
 
 from surehold import CheckpointManager
 
@@ -23,6 +21,7 @@ SENDERS = 8 if MESSAGES > 100 else 4
 LONGEST = 500 if MESSAGES < 100 else 7_000
 """Seconds for all of it, on a machine that is busy."""
 KILLS = times(5, 100, "SUREHOLD_KILLS")
+VICTIM = "tests.crash.mail_victim"
 
 
 A_LIFE = SENDERS * MESSAGES // (KILLS + 2)
@@ -32,42 +31,38 @@ A_LIFE = SENDERS * MESSAGES // (KILLS + 2)
 pytestmark = pytest.mark.timeout(2 * LONGEST)
 
 
-def start(log: Path, *words: object, most: int = 0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.crash.mail_victim", *map(str, words)],
-        env={**child_environment(), "SUREHOLD_TEST_LOG": str(log), "SUREHOLD_TEST_MOST": str(most)},
-        cwd=Path(__file__).parents[2],
-    )
-
-
-def receive(log: Path, url: str, kills: int) -> subprocess.Popen[bytes]:
-    return start(log, "receive", url, SENDERS, MESSAGES, most=A_LIFE if kills < KILLS else 0)
+def receive(server: ForkServer, log: Path, url: str, kills: int) -> Child:
+    most = A_LIFE if kills < KILLS else 0
+    return server.start(f"{VICTIM}:receive_all", url, str(log), most, SENDERS * MESSAGES)
 
 
 def test_messages_are_taken_once_and_in_order_while_the_receiver_is_killed(
-    tmp_path: Path, finding: Callable[..., Any]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., Any]
 ) -> None:
     url, log = f"sqlite:///{tmp_path}/runs.db", tmp_path / "log"
     log.touch()
     chance = random.Random(7)
-    receiving = receive(log, url, 0)
+    receiving = receive(server, log, url, 0)
     until = time.monotonic() + LONGEST
     while not is_begun(url):
         assert time.monotonic() < until
         time.sleep(0.05)
-    senders = [start(log, "send", url, number, MESSAGES) for number in range(SENDERS)]
+    sending = f"{VICTIM}:send_all"
+    senders = [server.start(sending, url, number, MESSAGES) for number in range(SENDERS)]
     kills, seen = 0, 0
-    while receiving.poll() is None:
+    while kills < KILLS:
         assert time.monotonic() < until, log.read_text()[-200:]
-        if kills < KILLS and log.stat().st_size > seen:  # it has taken something
+        if log.stat().st_size > seen:  # it has taken something
             time.sleep(chance.uniform(0, 0.1))
-            receiving.send_signal(signal.SIGKILL)
-            assert receiving.wait() == -signal.SIGKILL
+            with receiving:
+                receiving.kill()
+            assert receiving.exit_code == -signal.SIGKILL
             kills, seen = kills + 1, log.stat().st_size
-            receiving = receive(log, url, kills)
+            receiving = receive(server, log, url, kills)
         time.sleep(0.005)
-    assert receiving.returncode == 0
-    assert [sender.wait(LONGEST) for sender in senders] == [0] * SENDERS
+    for child in (receiving, *senders):
+        with child:
+            assert (child.hear_all(LONGEST), child.wait()) == ([], 0)
     result = receiver.resume(RUN, storage=url)
     taken = result.value
     assert result.status == "completed"
