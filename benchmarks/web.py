@@ -24,7 +24,7 @@ _ROWS = 25
 _ROUNDS = 40
 _LISTS = (
     *("/", "/?name=bench", "/?search=run-0000", "/api/runs", "/waiting", "/api/pending"),
-    *("/storage", "/health", "/queues"),
+    *("/storage", "/health", "/queues", "/costs", "/forks?id=run-0000"),
 )
 _PAGES = (
     "/run?id=run-0000",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from docs.page_runs import leave_in_doubt, make_agents, make_fleet, make_queue, make_thread
@@ -39,6 +41,7 @@ def height(tide, wind):
 
 def fill_review(address: str, *, runs: int = 1000, long: int = 10_000) -> None:
     """Make all of them."""
+    make_history(address)
     with CheckpointManager(address) as manager:
         make_many(manager, runs)
         make_long(manager, long)
@@ -54,6 +57,22 @@ def fill_review(address: str, *, runs: int = 1000, long: int = 10_000) -> None:
     make_queue(address)
     asyncio.run(make_fleet(address))
     asyncio.run(make_agents(address))
+
+
+def make_history(address: str, days: int = 35) -> None:
+    """A digest a day, each a little longer than the last, for five weeks until yesterday."""
+    now = datetime.now(UTC)
+    for ago in range(days, 0, -1):
+        at = now - timedelta(days=ago)
+        with (
+            CheckpointManager(address, clock=partial(lambda at: at, at)) as manager,
+            surehold.run(f"digest-{at:%m-%d}", storage=manager, name="digest") as run,
+        ):
+            for n in range(1, 4):
+                usage = {"tokens": 900 * n, "output": 90 * n, "dollars": 0.004 * n * (1 + ago % 5)}
+                run.effect("ask", lambda n=n: n, usage=partial(lambda told, _: told, usage))
+                pages = [f"page {page} of {ago} days ago" for page in range(10 + days - ago)]
+                run.checkpoint(node="digest", n=n, pages=pages)
 
 
 def make_many(manager: CheckpointManager, count: int) -> None:

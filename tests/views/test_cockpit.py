@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from typing import Any
 import pytest
 
 import surehold
-from surehold import CheckpointManager, MemoryStorage
+from surehold import CheckpointManager, MemoryStorage, State
 from surehold.engine.journal import Change
 from surehold.engine.runs import count_by_status, retract
 from surehold.errors import NotFoundError
+from surehold.storage.base import RunQuery
 from surehold.views.band import read_band
 from surehold.views.costs import read_costs
 from surehold.views.run import Pasts, marked, spending, step_words
@@ -65,6 +68,22 @@ def test_costs_of_all_runs_add_up_under_every_heading(manager: CheckpointManager
     assert report.today == pytest.approx(read_band(manager).today) == pytest.approx(0.16)
     newest = read_costs(manager, 4)
     assert newest.calls == 4 and newest.since is not None
+
+
+def test_what_a_resume_does_not_pay_again_is_counted(manager: CheckpointManager) -> None:
+    """Also if the resumed run then makes no call; a run that was never left counts nothing."""
+    usage = lambda n: {"tokens": 10, "dollars": n / 100}  # noqa: E731
+    for run_id, stop in (("left", 2), ("whole", 9), ("again", 1)):
+        for leave_at in (stop, 9):
+            with suppress(ValueError), surehold.run(run_id, storage=manager) as run:
+                for n in run.each([1, 2, 3]):
+                    run.effect("ask", lambda n=n: n, usage=usage)
+                    if n == leave_at:
+                        raise ValueError
+    report = read_costs(manager)
+    assert report.dollars == pytest.approx(0.18)
+    assert report.resumes == 2
+    assert report.saved == pytest.approx(0.01 + 0.02 + 0.01)
 
 
 def test_a_past_that_is_read_on_equals_one_that_is_read_at_once(
@@ -231,5 +250,28 @@ def test_a_storage_says_how_much_was_written_when_and_what_is_old(
     spend(manager, "one", 5)
     survey = survey_storage(manager)
     assert survey.growth[-1].total == survey.total
-    assert sum(span.records for span in survey.growth) == survey.records
+    assert sum(span.runs for span in survey.growth) == 1
     assert survey.per_day is None and survey.old_runs == 0
+
+
+def test_a_storage_of_weeks_says_what_it_grows_a_day_however_much_was_written_today() -> None:
+    """A run is spread over its time, a day without a record has its place, the sum is the total."""
+    now = datetime.now(UTC)
+    storage = MemoryStorage()
+    for days in (39, 21, 20, 3, 0):
+        at = now - timedelta(days=days)
+        with CheckpointManager(storage, clock=lambda at=at: at) as manager:
+            spend(manager, f"run-{days}", 5)
+    with CheckpointManager(storage, clock=lambda: now - timedelta(days=39)) as manager:
+        manager.save_checkpoint(State.new({"text": "x" * 400}, run_id="long"))
+    with CheckpointManager(storage) as manager:
+        manager.save_checkpoint(manager.resume_from_latest("long").merge({"text": "y" * 400}))
+        survey = survey_storage(manager)
+        sizes = {run.run_id: run.stored for run in manager.storage.runs(RunQuery())}
+    assert survey.unit == "day" and len(survey.growth) == 40
+    assert survey.growth[-1].total == survey.total == sum(sizes.values())
+    assert sum(span.stored for span in survey.growth) == pytest.approx(survey.total, abs=40)
+    assert {span.runs for span in survey.growth} == {1, 2}
+    week = sizes["run-3"] + sizes["run-0"] + sizes["long"] * 7 / 39
+    assert survey.per_day == pytest.approx(week / 7, abs=2)
+    assert (survey.old_runs, survey.old) == (1, sizes["run-39"])

@@ -179,8 +179,8 @@ def test_what_waits_is_listed_with_its_question(page: Browser) -> None:
 
 def test_what_waits_says_who_asks_and_since_when(page: Browser) -> None:
     text = text_of(page.get("/waiting"))
-    assert re.search(r"report-wed\s+report · step 6 approve · since", text)
-    assert re.search(r"since (now|just now|\d+ .+ ago)", text)
+    assert re.search(r"report-wed\s+report · step 6 approve · asked", text)
+    assert re.search(r"asked (now|just now|\d+ .+ ago)", text)
 
 
 def test_what_waits_is_paged_by_run(
@@ -481,7 +481,7 @@ def test_storage_shows_kinds_and_growth(page: Browser) -> None:
     kinds = {row[0] for row in rows_of(text, "<h2>By kind")}
     assert {"routine checkpoint", "effect note", "fork checkpoint"} <= kinds
     hours = rows_of(text, "Growth")
-    assert sum(int(hour[1]) for hour in hours) > 100, "every record was written in some hour"
+    assert sum(int(hour[1]) for hour in hours) >= 5, "every run wrote in some hour"
     assert hours[0][3] != hours[0][2] or len(hours) == 1, "the newest hour first, with all bytes"
 
 

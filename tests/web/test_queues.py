@@ -50,7 +50,7 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     assert dead[0].startswith("night-2") and dead[-1] == "<script>no net"
     assert queued.get("/queues?state=x").status_code == 400
     runs = sorted(rows_of(queued.get("/?name=nightly").text, "<h1>Runs"))
-    assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead"]
+    assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead Requeue…"]
     assert "Requeue" in text_of(queued.get("/run?id=night-2"))
     words = text_of(queued.get("/run?id=night-1"))
     assert "It is number 1 of 1 in the queue nights" in words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ class Payment(EffectCost, frozen=True, kw_only=True):
     output: int = 0
     """How many of the tokens the model wrote."""
     at: datetime
+    epoch: int = 0
 
 
 class Spending(EffectCost, frozen=True, kw_only=True):
@@ -63,6 +64,7 @@ def spent_in(header: Header) -> Payment | None:
         output=int(told.get("output", 0)),
         dollars=float(told.get("dollars", 0.0)),
         at=header.saved_at,
+        epoch=header.epoch,
     )
 
 
@@ -119,6 +121,10 @@ class CostReport(Document, kw_only=True, tag="costs"):
     dollars: float
     today: float
     """Dollars since midnight, UTC."""
+    resumes: int
+    """How often a run was continued whose earlier calls had cost something."""
+    saved: float
+    """Dollars of those calls: a resume does not pay for them again."""
     rows: Annotated[list[CostRow], Rows("cost")]
     since: datetime | None
     """The oldest effect that was read, if older ones were not."""
@@ -131,9 +137,14 @@ def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
     every = [one for one in map(spent_in, read) if one is not None]
     found = every[:limit]
     names: dict[str, str] = {}
+    epochs: dict[str, set[int]] = {}
+    for header in read:
+        epochs.setdefault(header.run_id, set()).add(header.epoch)
     for run_id in dict.fromkeys(one.run_id for one in found):
         run = manager.reader.run(run_id)
         names[run_id] = (run.name if run is not None else "") or run_id
+        newest = manager.reader.newest(run) if run is not None else None
+        epochs[run_id].add(newest.epoch if newest is not None else 0)
     keys: dict[str, Callable[[Payment], str]] = {
         "day": lambda one: f"{one.at.astimezone(UTC):%Y-%m-%d}",
         "name": lambda one: names[one.run_id],
@@ -159,6 +170,7 @@ def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
             )
             for one in made
         ]
+    resumes, saved = _saved_by_resumes(found, epochs)
     today = f"{datetime.now(UTC):%Y-%m-%d}"
     is_cut = len(every) > limit or len(read) == 2 * limit
     whole = Counter[str]()
@@ -170,9 +182,27 @@ def read_costs(manager: CheckpointManager, limit: int = _MOST) -> CostReport:
         output_tokens=whole["output"],
         dollars=sum(one.dollars for one in found),
         today=sum(row.dollars for row in rows if row.by == "day" and row.key == today),
+        resumes=resumes,
+        saved=saved,
         rows=rows,
         since=found[-1].at if found and is_cut else None,
     )
+
+
+def _saved_by_resumes(
+    found: Iterable[Payment], epochs: Mapping[str, set[int]]
+) -> tuple[int, float]:
+    """Count resumes of runs whose calls had cost something, and what they saved.
+
+    *epochs* are those in which each run recorded a call or its newest checkpoint: what a resume
+    that died before did not pay again is not counted.
+    """
+    later, saved = set(), 0.0
+    for one in found:
+        after = {epoch for epoch in epochs[one.run_id] if epoch > one.epoch > 0}
+        later |= {(one.run_id, epoch) for epoch in after}
+        saved += one.dollars * len(after)
+    return len(later), saved
 
 
 def spent_today(storage: Storage) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from statistics import median
@@ -220,7 +220,8 @@ class Growth(msgspec.Struct, frozen=True):
 
     label: str
     stored: int
-    records: int
+    runs: int
+    """How many wrote in it."""
     total: int
     """The bytes of the journal at its end, of what is there today."""
 
@@ -265,15 +266,13 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
         counts[run.name] += 1
     kinds: dict[str, KindStats] = {}
     records = 0
-    written: list[tuple[datetime, int]] = []
     query = RecordQuery(notes=True, limit=_MOST_RECORDS)
     for header in islice(manager.storage.headers(query), _MOST_RECORDS):
         kind = f"{header.kind} note" if header.frame == "note" else f"{header.kind} checkpoint"
         KindStats.add_to(kinds, kind, header)
-        written.append((header.saved_at, header.stored))
         records += 1
     total = sum(run.stored for run in runs)
-    growth, unit = _growth(written, total)
+    growth, unit = _growth(runs, total)
     before = datetime.now(UTC) - _OLD
     old = [run for run in runs if run.status == "completed" and run.saved_at < before]
     return StorageSurvey(
@@ -288,40 +287,60 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
         records=records,
         growth=growth,
         unit=unit,
-        per_day=_per_day(written),
+        per_day=_per_day(runs),
         old=sum(run.stored for run in old),
         old_runs=len(old),
     )
 
 
-def _growth(written: list[tuple[datetime, int]], total: int) -> tuple[list[Growth], str]:
-    """The bytes written by hour, day or month, newest records first, up to *total*."""
-    if not written:
+def _growth(runs: Sequence[RunInfo], total: int) -> tuple[list[Growth], str]:
+    """The bytes written by hour, day or month, up to *total*.
+
+    Those of a run are spread evenly over its time.
+    """
+    if not runs:
         return [], ""
-    seconds = (written[0][0] - written[-1][0]).total_seconds()
+    first, last = min(run.started_at for run in runs), max(run.saved_at for run in runs)
+    seconds = (last - first).total_seconds()
     unit, form = "month", "%Y-%m"
     if seconds <= _MOST_SPANS * 3600:
         unit, form = "hour", "%Y-%m-%d %H:00"
     elif seconds <= _MOST_SPANS * 86_400:
         unit, form = "day", "%Y-%m-%d"
-    stored: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for moment, size in written:
-        label = f"{moment.astimezone(UTC):{form}}"
-        stored[label] += size
-        counts[label] += 1
     spans: list[Growth] = []
-    for label in sorted(stored, reverse=True)[:_MOST_SPANS]:
-        spans.append(Growth(label, stored[label], counts[label], total))
-        total = max(0, total - stored[label])
+    end = _begin(last, unit)
+    until = last + timedelta(microseconds=1)
+    while until > first and len(spans) < _MOST_SPANS:
+        parts = [part for run in runs if (part := _written(run, end, until)) is not None]
+        spans.append(Growth(f"{end:{form}}", int(sum(parts)), len(parts), total))
+        total = max(0, total - spans[-1].stored)
+        end, until = _begin(end - timedelta(microseconds=1), unit), end
     return spans[::-1], unit
 
 
-def _per_day(written: list[tuple[datetime, int]]) -> int | None:
+def _begin(moment: datetime, unit: str) -> datetime:
+    """The begin of the hour, day or month, UTC, that a moment is in."""
+    whole = moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if unit == "hour":
+        return whole
+    return whole.replace(hour=0) if unit == "day" else whole.replace(hour=0, day=1)
+
+
+def _written(run: RunInfo, since: datetime, until: datetime) -> float | None:
+    """The bytes that a run wrote in a span, if it wrote evenly; None outside its time."""
+    begin, end = max(run.started_at, since), min(run.saved_at, until)
+    if begin > end or run.started_at >= until:
+        return None
+    whole = (run.saved_at - run.started_at).total_seconds()
+    return run.stored * (end - begin).total_seconds() / whole if whole > 0 else run.stored
+
+
+def _per_day(runs: Sequence[RunInfo]) -> int | None:
     """Bytes a day, over the last week at most; None in the first hour."""
     now = datetime.now(UTC)
-    recent = [(at, size) for at, size in written if now - at < _WEEK]
-    if not recent or now - recent[-1][0] < timedelta(hours=1):
+    first = min((run.started_at for run in runs), default=now)
+    if now - first < timedelta(hours=1):
         return None
-    days = (now - recent[-1][0]) / timedelta(days=1)
-    return int(sum(size for _, size in recent) / days)
+    since = max(first, now - _WEEK)
+    written = sum(_written(run, since, now) or 0 for run in runs)
+    return int(written / ((now - since) / timedelta(days=1)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,9 +16,11 @@ from surehold.errors import SureholdError
 from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
 from surehold.storage.queueing import queues_in
 from surehold.views.documents import Document, Rows, raw
+from surehold.views.runs import RunSummary
 
 _MOST = 50
 """Questions, effects, events and timers of one page; those of one run stay together."""
+_STOPPED = ("waiting", "failed", "interrupted", "stale", "stalled", "budget_exhausted")
 _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 
 
@@ -68,6 +70,22 @@ def recorded_entry(manager: CheckpointManager, run: RunInfo) -> str | None:
     newest = manager.reader.newest(run)
     door = manager.reader.door(newest) if newest is not None else MANAGER
     return "" if door.kind == "thread" else door.entry_point or None
+
+
+def helped_by(
+    manager: CheckpointManager, runs: Iterable[RunSummary], graphs: Mapping[str, str]
+) -> dict[str, Literal["answer", "requeue", "resume"]]:
+    """The action that helps each run that has stopped, if the page has one."""
+    found: dict[str, Literal["answer", "requeue", "resume"]] = {}
+    for one in runs:
+        run = manager.reader.run(one.run_id) if one.status in _STOPPED else None
+        if one.status == "dead":
+            found[one.run_id] = "requeue"
+        elif run is not None and (run.open or one.status == "waiting"):
+            found[one.run_id] = "answer"
+        elif run and how_to_resume(manager, run, graphs).startswith("surehold resume "):
+            found[one.run_id] = "resume"
+    return found
 
 
 def how_to_resume(manager: CheckpointManager, run: RunInfo, graphs: Mapping[str, str]) -> str:

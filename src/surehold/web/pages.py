@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
+from surehold.core.records import Header
 from surehold.doors.resume import explain
 from surehold.engine.repair import RunVerdict, verify_headers
 from surehold.engine.runs import SHOWN_STATUSES, UNDER_WAY, NoteView, view_note
@@ -34,7 +37,13 @@ from surehold.views.run import (
 from surehold.views.runs import Filter, errors_of, read_runs
 from surehold.views.stats import Figures, newest_runs
 from surehold.views.values import ChatTurn, last_writers, read_turns, state_at
-from surehold.views.waiting import WaitingPage, how_to_resume, read_waiting, recorded_entry
+from surehold.views.waiting import (
+    WaitingPage,
+    helped_by,
+    how_to_resume,
+    read_waiting,
+    recorded_entry,
+)
 from surehold.views.words import value_text
 from surehold.web.drawing import draw_forks, draw_growth, draw_strip, draw_times, graph_of
 from surehold.web.rendering import pretty
@@ -51,6 +60,7 @@ TABS = (
     "events",
     "raw",
 )
+_STEP = re.compile(r".+@\d+")
 _WRONG_LISTED = 20
 _CONTEXTS = 10
 """Runs that wait whose last messages are shown with the question."""
@@ -74,6 +84,10 @@ class Pages:
     def runs(self, request: Request) -> Response:
         """List the runs."""
         wanted = filter_of(request)
+        place = self._step_named(wanted.search)
+        if place is not None:
+            query = urlencode({"id": place.run_id, "step": place.step, "tab": "state"})
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/run?{query}", 303)
         after = self._site.newest_record()
         found = read_runs(self._site.manager, self._site.texts, wanted)
         is_empty = not found.runs and wanted == Filter()
@@ -84,9 +98,17 @@ class Pages:
             wanted=wanted,
             found=found,
             errors=errors_of(self._site.manager, found.runs),
+            helped_by=helped_by(self._site.manager, found.runs, self._site.graphs),
             is_empty=is_empty,
             statuses=SHOWN_STATUSES,
         )
+
+    def _step_named(self, text: str) -> Header | None:
+        """The checkpoint that a search names as ``RUN@41``, unless a run is called so."""
+        if not _STEP.fullmatch(text) or self._site.manager.reader.run(text) is not None:
+            return None
+        place: Header | None = _tried(lambda: self._site.finder.checkpoint(text))[0]
+        return place
 
     def run(self, request: Request) -> Response:
         """Show one run, with one of its steps."""

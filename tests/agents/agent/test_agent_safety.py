@@ -28,7 +28,9 @@ from surehold import (
     Usage,
 )
 from surehold.agents.tools.definition import tool
+from surehold.engine.runs import view_note
 from surehold.errors import DriftError, InDoubtError, StepError, UsageError
+from surehold.storage.base import RunQuery
 from surehold.testing.scripted import ScriptedModel
 
 
@@ -269,3 +271,30 @@ async def test_tools_that_run_in_parallel_keep_what_each_leaves_in_memory(replay
         result = await made().run(answer=True)
     assert result.status == "completed"
     assert agents[-1].memory == {"slow": ["old"], "fast": 1, "after": ["slow", "fast"]}
+
+
+async def test_a_tool_says_whether_the_record_of_a_call_keeps_its_arguments(tmp_path: Path) -> None:
+    """Those of a read-only tool are kept only if it says so, of a secret one never."""
+
+    def same(word: str) -> str:
+        """Return a word."""
+        return word
+
+    kinds: list[Any] = [
+        tool(name="read", read_only=True, record_arguments=True)(same),
+        tool(name="secret", record_arguments=False)(lambda word: word),
+        tool(name="plain")(lambda word: word),
+    ]
+    names = ("read", "secret", "plain")
+    calls = tuple(ToolCall(name, name, {"word": name}) for name in names)
+    manager = manager_in(tmp_path)
+    await build([Reply(tool_calls=calls), Reply("done")], manager, tools=kinds).run("go")
+    notes = [
+        view_note(manager.reader, record)
+        for run in manager.storage.runs(RunQuery())
+        for record in manager.storage.read(run.run_id)
+        if record.header.kind == "effect"
+    ]
+    kept = {note.name: note.inputs for note in notes if note.state == "done"}
+    assert [bool(kept[name]) for name in names] == [True, False, True]
+    assert "word: 'read'" in kept["read"]

@@ -114,6 +114,23 @@ def test_log_graph_draws_forks_in_lanes(on: Surehold) -> None:
     assert same == on("log", "report-mon", "-g").out
 
 
+def test_log_graph_shows_no_checkpoint_as_the_origin_of_another_that_was_left_out(
+    on: Surehold, manager: CheckpointManager
+) -> None:
+    """A lane ends where its origin is shown; the lanes of others stand beside it until the end."""
+    manager.save_checkpoint(State.new({"n": 1}, run_id="essay"))
+    for name in ("warm", "cold"):
+        origin = manager.list_checkpoints("essay")[0].checkpoint_id
+        manager.fork_from_checkpoint(origin, f"essay-{name}")
+        state = manager.resume_from_latest(f"essay-{name}")
+        manager.save_checkpoint(state.merge({"n": name}).at(step=2))
+    cut = on("log", "essay", "--graph", "-n", "4").out
+    assert [line.split("  ")[0] for line in cut.splitlines()] == ["*", "*", "| *", "| *"]
+    whole = on("log", "essay", "--graph", "--all").out
+    lanes = [line.split("  ")[0] for line in whole.splitlines()]
+    assert lanes == ["*", "*", "| *", "| *", "|/", "*"]
+
+
 def test_log_operations_shows_every_record(on: Surehold, manager: CheckpointManager) -> None:
     rows = on("log", "report-wed", "--operations", "--all", "--json").json()["checkpoints"]
     run = manager.reader.run("report-wed")

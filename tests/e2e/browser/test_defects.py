@@ -19,6 +19,8 @@ from playwright.sync_api import Browser, Page, expect
 
 import surehold
 from surehold import CheckpointManager
+from surehold.core.policy import QueueSettings
+from surehold.executors import set_queue
 
 RUN = f"/run?id={quote(HOSTILE)}"
 
@@ -390,6 +392,60 @@ def test_a_phone_shows_the_chosen_tab_and_the_newest_message_first(open_page: An
     last = page.locator(".chat.long > li").last.bounding_box()
     assert chat is not None and last is not None
     assert chat["y"] <= last["y"] <= chat["y"] + chat["height"]
+
+
+def test_a_phone_shows_who_wrote_a_value_without_breaking_its_words(open_page: Any) -> None:
+    page: Page = open_page("/run?id=report-mon&tab=state&shape=blame", **SHAPES["phone"])
+    box = page.locator(".blame code").first.bounding_box()
+    table = page.locator(".blame").bounding_box()
+    assert box is not None and table is not None
+    assert box["height"] <= 40 and table["height"] <= 900
+
+
+def test_a_phone_answers_with_a_thumb(open_page: Any) -> None:
+    """What is pressed or filled is as wide as the card and 44 pixels high, all in sight."""
+    page: Page = open_page("/waiting", **SHAPES["phone"])
+    card = page.locator("article", has_text="its outcome is unknown")
+    whole = card.bounding_box()
+    assert whole is not None
+    for one in card.locator("form button, form input[type=text]").all():
+        box = one.bounding_box()
+        assert box is not None and box["height"] >= 44 and box["width"] >= 0.8 * whole["width"]
+
+
+def test_the_list_offers_what_helps_each_run_that_stopped(open_page: Any) -> None:
+    page: Page = open_page("/")
+    for run_id, offered in (
+        ("report-wed", "Answer…"),
+        ("payment-81", "Answer…"),
+        ("nightly-3", "Requeue…"),
+        ("report-tue", "Resume…"),
+    ):
+        link = page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")
+        expect(link).to_have_text(offered)
+    for run_id in ("report-mon", "sales-fleet", "nightly-1"):
+        expect(page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")).to_have_count(0)
+
+
+def test_one_attempt_is_one_attempt(open_page: Any, storage: str) -> None:
+    set_queue("single", QueueSettings(attempts=1), storage=storage)
+    page: Page = open_page("/queues")
+    expect(page.locator("tr", has_text="single").locator("[data-label=Limits]")).to_have_text(
+        "1 attempt"
+    )
+
+
+def test_rewind_is_offered_only_where_it_can_work(open_page: Any) -> None:
+    for run_id, count in (("invoice-audit-2026-11", 0), ("report-mon", 1)):
+        page: Page = open_page(f"/run?id={run_id}&step=3")
+        expect(page.locator(".menu a", has_text="Rewind")).to_have_count(count)
+
+
+def test_swap_stands_in_its_row(open_page: Any) -> None:
+    page: Page = open_page("/compare?a=essay-warm&b=essay-cold")
+    boxes = [page.get_by_text(name, exact=True).last.bounding_box() for name in ("Compare", "Swap")]
+    assert boxes[0] is not None and boxes[1] is not None
+    assert abs(boxes[0]["y"] - boxes[1]["y"]) < 1
 
 
 def test_a_line_of_the_fork_tree_ends_beside_the_name_of_its_run(open_page: Any) -> None:

@@ -44,14 +44,29 @@ def test_is_anything_stuck_takes_no_click(person: Person) -> None:
     assert person.clicks == 0
 
 
-def test_what_happened_at_a_step_takes_one_click(open_page: Any) -> None:
-    """From its run, which a link or the list opened."""
-    person = Person(open_page("/run?id=invoice-audit-2026-11"))
-    person.click(person.page.locator(".steps a.row", has_text="price").first)
-    expect(person.page.locator(".detail del").first).to_be_visible()  # the old value
-    expect(person.page.locator(".detail ins").first).to_be_visible()  # and the new one
-    expect(person.page.locator('[aria-current="step"]')).to_contain_text("1 call")
+def test_what_happened_at_a_step_and_why_takes_one_click(person: Person) -> None:
+    """From the list, and from the run."""
+    person.page.get_by_label("Search").fill("invoice-audit-2026-11@38")
+    person.click(person.page.get_by_role("button", name="Filter"))
+    check_step(person.page)
     assert person.clicks == 1
+    person.page.goto(person.page.url.partition("&step")[0])
+    person.clicks = 0
+    person.click(person.page.locator(".steps a.row", has_text="price").first)
+    check_step(person.page)
+    assert person.clicks == 1
+
+
+def check_step(page: Page) -> None:
+    """Step 38 is shown: its old and new values, and the call that made them, with what it got."""
+    expect(page.locator("h2.at")).to_contain_text("Step 38 price")
+    expect(page.locator(".detail del").first).to_be_visible()
+    expect(page.locator(".detail ins").first).to_be_visible()
+    expect(page.locator('[aria-current="step"]')).to_contain_text("1 call")
+    why = page.locator(".detail .calls li")
+    expect(why).to_contain_text("model:price(step=38)")
+    expect(why).to_contain_text("answer 38")
+    expect(why).to_contain_text("$0.045")
 
 
 def test_what_did_it_cost_and_where_takes_one_click(person: Person) -> None:
@@ -59,6 +74,7 @@ def test_what_did_it_cost_and_where_takes_one_click(person: Person) -> None:
     for heading in ("By day", "By name", "By node", "By model", "The dearest runs"):
         expect(person.page.get_by_role("heading", name=heading)).to_be_visible()
     expect(person.page.locator("main")).to_contain_text("tokens in")
+    expect(person.page.locator("main")).to_contain_text("$0.021 not paid again, thanks to 1 resume")
     assert person.clicks == 1
 
 
@@ -78,17 +94,25 @@ def test_how_two_forks_differ_takes_two_clicks(person: Person) -> None:
     assert person.clicks == 2
 
 
-def test_what_a_resume_would_do_takes_one_click(open_page: Any) -> None:
-    """From its run, which a link or the list opened."""
-    person = Person(open_page("/run?id=report-tue"))
-    person.click(person.page.get_by_role("link", name="Resume…"))
-    expect(person.page.locator("main")).to_contain_text("runs first")
-    expect(person.page.locator("main")).to_contain_text("Estimated cost")
-    assert person.clicks == 1
+def test_what_a_resume_would_do_takes_one_click(person: Person) -> None:
+    """From the list, and from the run."""
+    row = person.page.locator("tr[data-key=report-tue]")
+    person.click(row.get_by_role("link", name="Resume…"))
+    for _ in range(2):
+        expect(person.page.locator("main .lead")).to_contain_text("It would continue after step 1")
+        expect(person.page.locator("main")).to_contain_text("runs first")
+        expect(person.page.locator("main")).to_contain_text("Estimated cost")
+        assert person.clicks == 1
+        person.page.goto(person.page.url.replace("/act/resume", "/run"))
+        person.clicks = 0
+        person.click(person.page.get_by_role("link", name="Resume…"))
 
 
 def test_is_my_storage_growing_takes_one_click(person: Person) -> None:
     person.click(person.page.get_by_role("link", name="Storage"))
     expect(person.page.get_by_role("heading", name="Growth")).to_be_in_viewport()
-    expect(person.page.locator("main")).to_contain_text("how fast it grows")
+    main = person.page.locator("main")
+    expect(main).to_contain_text(re.compile(r"It grows by [\d.]+ k?B a day: the disk, with"))
+    expect(main).to_contain_text("Runs that were completed more than 30 days ago hold")
+    assert person.page.locator(".growth rect.slot.pale").count() >= 35
     assert person.clicks == 1

@@ -30,6 +30,7 @@ from surehold import (
     reject,
     resolve,
 )
+from surehold.engine.runs import view_note
 from surehold.engine.runs.effects.recorded_error import read_error
 from surehold.errors import (
     ConflictError,
@@ -407,3 +408,38 @@ def test_the_question_about_an_effect_names_its_arguments_without_secrets(db: st
     assert "invoice=3" in shown["r3"]
     assert all(len(text) <= 300 for text in shown.values())
     assert all("hunter2" not in text and "q" * 9 not in text for text in shown.values())
+
+
+async def test_arguments_are_kept_where_a_door_is_told_to_and_nowhere_else(db: str) -> None:
+    """Redacted: of effects unless told otherwise, of what may be repeated only if told so."""
+
+    def look(page: str, token: str = "t-1") -> str:
+        return page
+
+    kept = surehold.step(record_arguments=True)(look)
+    with surehold.run("loop", storage=db) as run:
+        run.call(kept, "a")
+        run.call(look, "b")
+        run.effect("told", look, "c")
+        run.effect("untold", look, "d", record_arguments=False)
+        run.effect("again", look, "e", in_doubt="retry", record_arguments=True)
+    async with surehold.run("awaited", storage=db):
+        await effect("told", look, "f")
+        await effect("untold", look, "g", record_arguments=False)
+    with CheckpointManager(db) as manager:
+        notes = [
+            view_note(manager.reader, record)
+            for run_id in ("loop", "awaited")
+            for record in manager.storage.read(run_id)
+            if record.header.kind == "effect"
+        ]
+    shown = {(note.name, note.value): note.inputs for note in notes if note.state == "done"}
+    assert shown == {
+        ("look", "a"): "page='a'",
+        ("look", "b"): "",
+        ("told", "c"): "page='c'",
+        ("untold", "d"): "",
+        ("again", "e"): "page='e'",
+        ("told", "f"): "page='f'",
+        ("untold", "g"): "",
+    }

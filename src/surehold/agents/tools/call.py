@@ -110,6 +110,7 @@ class ToolCalls:
         policy = CallPolicy(
             name=self.effect_name(tool),
             in_doubt=tool.in_doubt,
+            record_arguments=tool.record_arguments,
             attempts=tool.policy,
             settle=_last,
             kind="tool",

@@ -31,6 +31,7 @@ class ToolOptions(RetryOptions, total=False):
     idempotent: bool
     approval: bool
     checkpoint_before: bool
+    record_arguments: bool | None
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     approval: bool = False
     checkpoint_before: bool = False
+    record_arguments: bool | None = None
     policy: RetryPolicy = RetryPolicy()
     """Attempts, time limit and concurrency of its calls."""
     agent: Any = None
@@ -110,6 +112,8 @@ def tool(fn: F | None = None, **options: Unpack[ToolOptions]) -> F | Callable[[F
       the run waits until `surehold.resolve` says what happened.
     - *approval*: a person is asked before each call.
     - *checkpoint_before*: the run is saved before each call, with kind ``pre_operation``.
+    - *record_arguments*: whether the record of a call keeps its arguments, short and without
+      secrets, for people to read; unless given, those of tools that are not repeated.
     - The fields of a `RetryPolicy` (*retries*, *backoff*, *timeout*, ...), or one as *policy*. A
       call that takes longer than *timeout* is in doubt.
 

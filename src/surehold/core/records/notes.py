@@ -19,7 +19,7 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     args: str = ""
     """A digest of the arguments."""
     inputs: str = ""
-    """The arguments as a person reads them, short and redacted; empty if no person may be asked."""
+    """The arguments as a person reads them, short and redacted; empty where they are not kept."""
     policy: str = "ask"
     began: str = ""
     done: bool = False

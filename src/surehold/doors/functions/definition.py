@@ -100,6 +100,7 @@ class StepOptions(RetryOptions, total=False):
     name: str | None
     in_doubt: InDoubt | None
     probe: Callable[[str], Any] | None
+    record_arguments: bool | None
 
 
 class _Recorded:
@@ -221,7 +222,8 @@ def step(
     If the process died during the call, or an attempt took longer than *timeout*, *in_doubt*
     decides: ``retry`` (the default) calls again with the same key. A step that changes the outside
     world, and must not do so twice, has ``in_doubt="ask"``, as a `surehold.effect` has by default.
-    Outside a run a step is a plain call.
+    With *record_arguments* the arguments are kept too, short and without secrets, for people to
+    read. Outside a run a step is a plain call.
 
     With *transaction* (a SQLAlchemy engine or sessionmaker, a `psycopg_pool` pool, or a function
     that opens a connection) the function gets the connection or session as its first argument, and
@@ -245,6 +247,7 @@ def step(
             name=called,
             in_doubt=check_policy(called, in_doubt, probe, default="retry"),
             probe=probe,
+            record_arguments=options.get("record_arguments"),
             attempts=attempts,
             write=typed.write,
             read=typed.read,

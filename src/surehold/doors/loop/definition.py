@@ -198,18 +198,26 @@ class Run:
         key: str | None = None,
         probe: Callable[[str], Any] | None = None,
         usage: Usage | None = None,
+        record_arguments: bool | None = None,
         **kwargs: Any,
     ) -> T:
         """Call *fn*, which changes the outside world, and record its outcome.
 
         The intent is recorded first. If the process died during the call, a person is asked,
-        unless *in_doubt* or *probe* decides; *usage* tells what it cost; see `surehold.effect`.
+        unless *in_doubt* or *probe* decides; *usage* tells what it cost, and *record_arguments*
+        whether the arguments are kept for people to read; see `surehold.effect`.
         Positions are counted within the block or the item of `each`, by name, from the newest
         `checkpoint`: a call that a checkpoint has settled is made again if the code comes there
         again. Inside ``async with`` the call is awaited.
         """
         asked = check_policy(name, in_doubt, probe)
-        policy = CallPolicy(name=name, in_doubt=asked, probe=probe, usage=usage)
+        policy = CallPolicy(
+            name=name,
+            in_doubt=asked,
+            probe=probe,
+            usage=usage,
+            record_arguments=record_arguments,
+        )
         return cast(T, self._perform(policy, key, Called(fn, args, kwargs)))
 
     def _perform(self, policy: CallPolicy, key: str | None, called: Called) -> Any:

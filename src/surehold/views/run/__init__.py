@@ -8,6 +8,7 @@ from __future__ import annotations
 from surehold.views.run.calls import answer_of as answer_of
 from surehold.views.run.calls import asked_in as asked_in
 from surehold.views.run.calls import call_words as call_words
+from surehold.views.run.calls import calls_of as calls_of
 from surehold.views.run.calls import turns_of_calls as turns_of_calls
 from surehold.views.run.outcome import Accepted as Accepted
 from surehold.views.run.outcome import Code as Code

@@ -73,6 +73,13 @@ def window(
     )
 
 
+def calls_of(notes: Iterable[NoteView]) -> list[NoteView]:
+    """The calls among notes: each once, with its outcome if it has one."""
+    effects = [note for note in notes if note.kind == "effect"]
+    ended = {note.id for note in effects if note.state != "begun"}
+    return [note for note in effects if note.state != "begun" or note.id not in ended]
+
+
 def call_words(note: NoteView, width: int) -> str:
     """The outcome of a call in a line; of a recorded model call the answer."""
     if note.error:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from surehold.views.stats import Growth
 
 _WIDE, _TALL = 640.0, 120.0
+_FEWEST = 12
+"""Bars that fill the width: a storage that is an hour old is no wall."""
 
 
 class GrowthBar(Growth, frozen=True):
@@ -25,12 +27,12 @@ def draw_growth(spans: Sequence[Growth]) -> list[GrowthBar]:
     if not spans:
         return []
     most = max(span.total for span in spans) or 1
-    width = min(60.0, _WIDE / len(spans))
+    width = _WIDE / max(len(spans), _FEWEST)
     return [
         GrowthBar(
             span.label,
             span.stored,
-            span.records,
+            span.runs,
             span.total,
             at * width + width * 0.1,
             _TALL - _TALL * span.total / most,

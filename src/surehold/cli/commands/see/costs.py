@@ -27,6 +27,10 @@ def _text(document: CostReport) -> Iterator[object]:
         ui.Cell(ui.money(document.dollars) or "$0", "bold"),
         f" in {ui.counted(document.calls, 'call')}, {ui.money(document.today) or '$0'} today, ",
         f"{document.tokens - document.output_tokens:,} tokens in, {document.output_tokens:,} out",
+        f", {ui.money(document.saved) or '$0'} not paid again in"
+        f" {ui.counted(document.resumes, 'resume')}"
+        if document.resumes
+        else "",
         f", since {document.since:%Y-%m-%d %H:%M} UTC" if document.since is not None else "",
     )
     for kind in dict.fromkeys(row.by for row in document.rows):

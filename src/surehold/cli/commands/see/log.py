@@ -50,7 +50,7 @@ def log(
     found, most = cli.finder.run(run), None if all else limit
     if graph:
         history = read_family(cli.manager, found, scope=scope or "", limit=most)
-        cli.give(history.document(), lambda: _graph_lines(history.moments, notes=operations))
+        cli.give(history.document(), lambda: _graph_lines(history, notes=operations))
     elif operations:
         history = read_operations(cli.manager, found, scope=scope, limit=most)
         cli.give(history.document(), lambda: _records(history.moments))
@@ -156,11 +156,18 @@ def _note_words(note: NoteView) -> str:
     return " ".join([*parts, f"({cost})"] if cost else parts)
 
 
-def _graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object]:
-    """A line per checkpoint, beside its lane; with *notes*, its notes below it."""
+def _graph_lines(history: History, *, notes: bool) -> Iterator[object]:
+    """A line per checkpoint, beside its lane; with *notes*, its notes below it.
+
+    A lane whose checkpoint is not listed goes on to the end, so that no other seems to be its
+    origin.
+    """
+    moments = history.moments
     by_id = {moment.header.id: moment for moment in moments}
     parents = ((id, one.header.parent) for id, one in by_id.items())
-    drawn = list(draw((id, parent if parent in by_id else None) for id, parent in parents))
+    drawn = list(
+        draw((id, parent if parent in by_id or history.more else None) for id, parent in parents)
+    )
     wide = max((len(row.prefix) for row in drawn), default=0)
     names = max((len(_address(moment.header)) for moment in moments), default=0)
     for row in drawn:

@@ -72,6 +72,7 @@ def effect(
     key: str | None = None,
     probe: Callable[[str], Any] | None = None,
     usage: Usage | None = None,
+    record_arguments: bool | None = None,
     outside_ok: bool = False,
     **kwargs: Any,
 ) -> Coroutine[Any, Any, T]: ...
@@ -84,6 +85,7 @@ def effect(
     key: str | None = None,
     probe: Callable[[str], Any] | None = None,
     usage: Usage | None = None,
+    record_arguments: bool | None = None,
     outside_ok: bool = False,
     **kwargs: Any,
 ) -> Coroutine[Any, Any, T]: ...
@@ -95,6 +97,7 @@ def effect(
     key: str | None = None,
     probe: Callable[[str], Any] | None = None,
     usage: Usage | None = None,
+    record_arguments: bool | None = None,
     outside_ok: bool = False,
     **kwargs: Any,
 ) -> Coroutine[Any, Any, Any]:
@@ -119,6 +122,9 @@ def effect(
     arguments in the same step has the same idempotency key, and when a failed step is resumed the
     call is made again. If *fn* itself cannot tell whether it happened, it raises `InDoubtError`.
 
+    The arguments are kept in a short form without secrets, for whoever is asked about the call or
+    looks at it later, unless *in_doubt* is ``retry``; *record_arguments* says otherwise.
+
     Inside ``async with surehold.run(...)``, a workflow, a node or a tool it is recorded. Outside a
     run, *fn* is just called, with one warning unless *outside_ok*; in a graph that takes no
     checkpoints it is just called. In plain code, where nothing can be awaited, it is a
@@ -128,7 +134,13 @@ def effect(
     if not callable(fn):
         raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
     check_awaited(f"effect({name!r})", 'call a @surehold.step(in_doubt="ask"), or run.effect(...)')
-    policy = CallPolicy(name=name, in_doubt=asked, probe=probe, usage=usage)
+    policy = CallPolicy(
+        name=name,
+        in_doubt=asked,
+        probe=probe,
+        usage=usage,
+        record_arguments=record_arguments,
+    )
     made = _effect(policy, key, Called(fn, args, kwargs), outside_ok=outside_ok)
     return to_await(f"effect({name!r})", made)
 
@@ -223,6 +235,8 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: InDoubt = "ask"
     probe: Callable[[str], Any] | None = None
     usage: Usage | None = None
+    record_arguments: bool | None = None
+    """Whether the arguments are kept for people to read; None: unless the call may be repeated."""
     attempts: RetryPolicy = RetryPolicy()
     settle: Callable[[Exception], Any] | None = None
     """Makes the exception of the last attempt an outcome that is returned; `NotImplemented` if
@@ -397,10 +411,10 @@ class EffectCall:
                 policy=self.policy.in_doubt,
                 began=_now(),
             )
-            if self.policy.in_doubt == "retry":
-                return self._made(entry)
-            entry.inputs = called.inputs(self.run.hook_manager)
-            return self._begun(entry)
+            may_repeat, keeps = self.policy.in_doubt == "retry", self.policy.record_arguments
+            if keeps or (keeps is None and not may_repeat):
+                entry.inputs = called.inputs(self.run.hook_manager)
+            return self._made(entry) if may_repeat else self._begun(entry)
         if known.args != digest:
             other = ShapeError(
                 f"effect {known.id} of run {self.run.run_id!r} is called with other"
