@@ -402,6 +402,14 @@ def test_a_phone_shows_who_wrote_a_value_without_breaking_its_words(open_page: A
     assert box["height"] <= 40 and table["height"] <= 900
 
 
+def test_a_tap_on_a_step_brings_what_it_did_into_sight(open_page: Any) -> None:
+    page: Page = open_page("/run?id=invoice-audit-2026-11", **SHAPES["phone"])
+    page.locator(".steps a.row", has_text="rewrite").first.click()
+    expect(page.locator("h2.at")).to_contain_text("Step 36 rewrite")
+    expect(page.locator("h2.at")).to_be_in_viewport(ratio=1)
+    expect(page.locator(".detail del").first).to_be_in_viewport(ratio=1)
+
+
 def test_a_phone_answers_with_a_thumb(open_page: Any) -> None:
     """What is pressed or filled is as wide as the card and 44 pixels high, all in sight."""
     page: Page = open_page("/waiting", **SHAPES["phone"])

@@ -131,6 +131,13 @@ function settle() {
   }
 }
 
+/** Bring the detail into sight, which is above the steps where the window is narrow. */
+function reveal() {
+  const detail = main.querySelector(".detail");
+  const top = detail?.getBoundingClientRect().top ?? 0;
+  if (top < 0 || top > innerHeight / 2) detail?.scrollIntoView({ block: "start" });
+}
+
 const PROBLEMS = {
   "-1": "The server does not answer. What you see may be old, and actions will fail.",
   401: "Not signed in any more. Open a new link: surehold ui prints one.",
@@ -312,7 +319,7 @@ document.addEventListener("click", (event) => {
   const row = target.closest("tbody tr")?.querySelector("a.row");
   if (step) {
     event.preventDefault();
-    show(step.href, { push: "push" });
+    show(step.href, { push: "push" }).then(reveal);
   } else if (row && !target.closest("a, button, input, label") && getSelection()?.isCollapsed) {
     /** @type {HTMLElement} */ (row).click();
   }
