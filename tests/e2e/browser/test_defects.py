@@ -421,20 +421,6 @@ def test_a_phone_answers_with_a_thumb(open_page: Any) -> None:
         assert box is not None and box["height"] >= 44 and box["width"] >= 0.8 * whole["width"]
 
 
-def test_the_list_offers_what_helps_each_run_that_stopped(open_page: Any) -> None:
-    page: Page = open_page("/")
-    for run_id, offered in (
-        ("report-wed", "Answer…"),
-        ("payment-81", "Answer…"),
-        ("nightly-3", "Requeue…"),
-        ("report-tue", "Resume…"),
-    ):
-        link = page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")
-        expect(link).to_have_text(offered)
-    for run_id in ("report-mon", "sales-fleet", "nightly-1"):
-        expect(page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")).to_have_count(0)
-
-
 def test_one_attempt_is_one_attempt(open_page: Any, storage: str) -> None:
     set_queue("single", QueueSettings(attempts=1), storage=storage)
     page: Page = open_page("/queues")

@@ -116,3 +116,17 @@ def test_is_my_storage_growing_takes_one_click(person: Person) -> None:
     expect(main).to_contain_text("Runs that were completed more than 30 days ago hold")
     assert person.page.locator(".growth rect.slot.pale").count() >= 35
     assert person.clicks == 1
+
+
+def test_the_list_offers_what_helps_each_run_that_stopped(person: Person) -> None:
+    page = person.page
+    for run_id, offered in (
+        ("report-wed", "Answer…"),
+        ("payment-81", "Answer…"),
+        ("nightly-3", "Requeue…"),
+        ("report-tue", "Resume…"),
+    ):
+        link = page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")
+        expect(link).to_have_text(offered)
+    for run_id in ("report-mon", "sales-fleet", "nightly-1"):
+        expect(page.locator(f"tr[data-key={run_id}] td[data-label=Status] a")).to_have_count(0)
