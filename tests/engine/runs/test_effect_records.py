@@ -365,7 +365,7 @@ async def test_a_question_is_approved_or_rejected_by_its_run_alone(db: str) -> N
 
 
 def test_an_answer_is_one_thing(db: str) -> None:
-    with pytest.raises(UsageError, match="give one of"):
+    with pytest.raises(UsageError, match="takes one of"):
         answer("r", "charge", storage=db)
 
 
