@@ -33,8 +33,6 @@ SCREENS = {
     "forget": "forget report-mon --keep-last 2 --dry-run",
     "pending": "pending",
     "resume": "resume report-wed --dry-run",
-    "tree": "tree",
-    "help": "--help",
 }
 
 

@@ -3,9 +3,9 @@
 A note's header is stored as the byte 1, its time, id, `prev` and `body` in binary, and the rest of
 its text with `WORDS` as bytes; run and seq are columns. A short body is stored as the byte 2, its
 size in two bytes, and a zstd frame without its first four bytes, made with a dictionary. Neither
-byte begins anything else that is stored. What is restored is proved by its digest, as any record
-is; what cannot be restored is given as it is, which its digest refuses. `header_v1` and `size_v1`
-of the schema read the header and the size in SQL.
+byte begins anything else that is stored. A restored record is proved by its digest, as any record
+is; bytes that cannot be restored are returned unchanged, and the digest refuses them. `header_v1`
+and `size_v1` of the schema read the header and the size in SQL.
 """
 
 from __future__ import annotations

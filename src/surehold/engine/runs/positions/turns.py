@@ -19,8 +19,8 @@ class Turns:
     """The newest call of each task or thread that makes calls in one order.
 
     Calls are known by their order. A call that begins in one task while another task is in the
-    middle of its own has a sure place. The next call of that other task has not: when the run is
-    resumed, recorded outcomes come at once, and the two may change places.
+    middle of its own has a sure place. The next call of the other task has no sure place: a resume
+    returns recorded outcomes at once, and the two calls may change places.
     """
 
     __slots__ = ("_newest", "_overtaken", "_warned")
