@@ -30,8 +30,8 @@ async def first(state):
     return {"first": True}
 
 async def slow(state):
-    say("begun")
     try:
+        say("begun")
         for _ in range(SLOW):
             await asyncio.sleep(0.01)
     except asyncio.CancelledError:
