@@ -211,6 +211,8 @@ class _Alarm(Exception):
 
 @pytest.mark.untraced
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer")
+# In a callback of a weak reference, say.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_exception_from_a_signal_handler_leaves_no_save_waiting_for_ever(
     tmp_path: Path,
 ) -> None:
