@@ -228,8 +228,7 @@ class Run:
         inner = here if here is not None and here.run is opened else context
         call = EffectCall(inner, opened, policy)
         if self._awaited:
-            what = f"the call of {policy.name!r}"
-            return to_await(what, perform(call, key, called))
+            return to_await(repr(policy.name), perform(call, key, called))
         if inspect.iscoroutinefunction(fn):
             raise UsageError(
                 f"{getattr(fn, '__qualname__', fn)} is async, and this run blocks",
