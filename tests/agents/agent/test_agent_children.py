@@ -532,7 +532,7 @@ async def test_an_agent_runs_one_task_at_a_time(manager: StateManager, tmp_path:
 
 def test_an_agent_whose_id_is_no_tools_name_needs_one() -> None:
     agent = BaseAutonomousAgent(agent_id="the searcher")
-    with pytest.raises(UsageError, match="no name for a tool"):
+    with pytest.raises(UsageError, match="is not a name for a tool"):
         agent.as_tool()
     made = agent.as_tool("search", "Searches.")
     assert (made.name, made.description, made.in_doubt) == ("search", "Searches.", "retry")

@@ -236,7 +236,7 @@ async def test_a_small_model_is_held_to_a_schema(server: Server) -> None:
     first = await model.respond(HELLO, tools=[ADD])
     assert [(c.name, c.arguments) for c in first.tool_calls] == [("add", {"a": 2})]
     assert (await model.respond(HELLO, tools=[ADD])).text == "forty"
-    with pytest.raises(DecodeError, match="no JSON"):
+    with pytest.raises(DecodeError, match="is not JSON"):
         await model.respond(HELLO, tools=[ADD])
     sent = server.asked[0]["response_format"]["json_schema"]["schema"]
     assert sent["anyOf"][0]["properties"]["tool"] == {"const": "add"}
@@ -425,7 +425,7 @@ async def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("SUREHOLD_MODEL")
     with pytest.raises(UsageError, match="no model is set"):
         open_model()
-    with pytest.raises(UsageError, match="no name for a provider"):
+    with pytest.raises(UsageError, match="is not a name for a provider"):
         models.register_provider("a:b", ScriptedModel)
 
 

@@ -159,7 +159,7 @@ def test_what_is_no_tool_is_refused() -> None:
         read_tool("search")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="give each argument a name"):
         read_tool(many)
-    with pytest.raises(UsageError, match="no name for a tool"):
+    with pytest.raises(UsageError, match="is not a name for a tool"):
         read_tool(lambda x: x)
     with pytest.raises(NameError):
         read_tool(strange)

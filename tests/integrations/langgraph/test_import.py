@@ -118,7 +118,7 @@ def test_what_is_no_source_says_so(tmp_path: Path) -> None:
         with pytest.raises(NotFoundError):
             list(import_threads("sqlite", str(tmp_path / "none"), saver))
         (tmp_path / "other.db").write_bytes(b"not a database, but long enough to be looked at")
-        with pytest.raises(UsageError, match="no database of LangGraph"):
+        with pytest.raises(UsageError, match="is not a database of LangGraph"):
             list(import_threads("sqlite", str(tmp_path / "other.db"), saver))
         with pytest.raises(UsageError, match="no source"):
             list(import_threads("redis", "x", saver))  # type: ignore[arg-type]

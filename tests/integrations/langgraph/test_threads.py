@@ -517,7 +517,7 @@ def test_threads_can_be_encrypted_even_if_writes_come_first(tmp_path: Path) -> N
 def test_a_run_that_is_no_thread_says_so() -> None:
     with SureholdSaver("memory://") as saver:
         saver.manager.save_checkpoint(State.new({"a": 1}, run_id="t"))
-        with pytest.raises(UsageError, match="no LangGraph thread"):
+        with pytest.raises(UsageError, match="is not a LangGraph thread"):
             saver.get_tuple(thread())
         with pytest.raises(UsageError, match="names no thread"):
             saver.get_tuple({"configurable": {}})
