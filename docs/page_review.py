@@ -188,7 +188,7 @@ def make_hostile(manager: CheckpointManager) -> None:
     with surehold.run(HOSTILE, storage=manager) as run:
         for n in range(3):
             messages = [{"role": "assistant", "content": f"{attack} {link}"}] * (n + 1)
-            call = run.call(lambda text=attack: text)
+            call = run.effect(attack, lambda text: text, attack)
             run.checkpoint(node=attack, messages=messages, task=attack, n=attack + call)
 
 

@@ -49,7 +49,7 @@ _SYMBOLS = {
     "cancelled": "✕",
     "interrupted": "◐",
     "waiting": "◐",
-    "queued": "◐",
+    "queued": "○",
     "dead": "✕",
     "stale": "!",
 }

@@ -682,3 +682,15 @@ async def test_a_hook_that_changes_nothing_adds_nothing_to_the_state(tmp_path: P
         newest = next(iter(manager.storage.runs(RunQuery(name="boss"))))
         stored.append(manager.reader.load(manager.reader.newest(newest)).texts.keys())
     assert stored[0] == stored[1]
+
+
+async def test_every_run_of_a_line_of_agents_says_what_it_waits_for(
+    manager: StateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those whose agent asks no person themselves wait for a run inside them."""
+    line = Line([Purse().pay])
+    assert (await line.build(manager).run("go")).status == "waiting"
+    told = [message.partition(" waits: ")[2] for message in caplog.messages]
+    said = sorted(one for one in told if one)
+    assert len(said) == 3 and sum(one.startswith("a run inside it (") for one in said) == 2
+    assert sum("'approve': 'pay'" in one for one in said) == 1

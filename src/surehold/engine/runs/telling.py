@@ -33,7 +33,7 @@ def tell_waiting(run_id: str, waiting: list[Waiting], *, only_doubt: bool = Fals
     """Say what a run waits for; with *only_doubt*, only if it is in doubt."""
     if only_doubt and not any(one.kind == "effect" for one in waiting):
         return
-    named = ", ".join(_named(one) for one in waiting[:_MOST])
+    named = ", ".join(_named(one) for one in waiting[:_MOST]) or "a run inside it"
     more = f" and {len(waiting) - _MOST} more" if len(waiting) > _MOST else ""
     logger.warning("run %s waits: %s%s (surehold pending %s)", run_id, named, more, run_id)
 
