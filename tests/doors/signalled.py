@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -20,10 +21,13 @@ from tests.builders.fleets import manager, team
 
 import surehold
 from surehold import Agent, AgentConfig, Fleet, StateGraph, workflow
+from surehold.engine.runs import stop
 from surehold.testing.scripted import ScriptedModel
 
 DOOR, STORAGE, PART, SECONDS, *OPTIONS = sys.argv[1:]
 SIGNALS = False if "deaf" in OPTIONS else None
+if "twice" in OPTIONS:  # a second signal comes while the first is being handled
+    exec("def _say(text): os.kill(os.getpid(), signal.SIGTERM)", vars(stop))
 pay = surehold.step(in_doubt="ask")
 """For what must not happen twice."""
 
@@ -225,8 +229,6 @@ def nested() -> None:
 
 if __name__ == "__main__":
     if "own" in OPTIONS:
-        import signal
-
         signal.signal(signal.SIGINT, lambda number, frame: say("own"))
     run = globals()[DOOR]
     asyncio.run(run()) if asyncio.iscoroutinefunction(run) else run()

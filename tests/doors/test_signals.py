@@ -151,6 +151,16 @@ def test_plain_code_on_the_thread_of_the_loop_is_broken_off_too(
     assert again.end() == (0, ["begun", "finished", "last", "done"]), again.errors
 
 
+def test_a_second_signal_is_heard_while_the_first_is_being_handled(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    program = start("plain_graph", "inside", SLOW, "twice")
+    program.until("begun")
+    program.send(signal.SIGINT)
+    assert program.end() == (143, []), program.errors
+    assert status(tmp_path) == "interrupted"
+
+
 def test_the_first_signal_is_raised_in_plain_code_of_an_async_workflow(
     start: Callable[..., Program], tmp_path: Path
 ) -> None:

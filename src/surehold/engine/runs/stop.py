@@ -366,7 +366,7 @@ class StopRequests:
         return True
 
     def cancelled_here(self, frame: FrameType) -> bool:
-        """Take the run's task as cancelled if other code blocks its event loop in *frame*.
+        """Take the run's task as cancelled if the code below *frame* blocks its event loop.
 
         Such code awaits nothing, so the task's own cancellation would wait until it returns.
         """
@@ -478,8 +478,7 @@ class _Signals:
                 return
         innermost = _innermost(open_runs)
         broken_off = [one.break_off(number) for one in innermost]
-        here = sys._getframe(2)  # the code that the signal came to, below the handler
-        if count < 3 and any(one.cancelled_here(here) for one in innermost):
+        if count < 3 and any(one.cancelled_here(sys._getframe()) for one in innermost):
             raise asyncio.CancelledError("interrupted")
         if count > 2 or not broken_off or not broken_off[0]:
             self._number = 0
@@ -487,10 +486,14 @@ class _Signals:
 
 
 def _is_foreign(frame: FrameType | None) -> bool:
-    """True if that code is called by the user's, perhaps through the standard library."""
+    """True if that code is called by the user's, perhaps through the standard library.
+
+    The handlers in between are passed over: the second signal may come in that of the first.
+    """
     while frame is not None:
-        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if package not in sys.stdlib_module_names:
+        module = str(frame.f_globals.get("__name__", ""))
+        package = module.partition(".")[0]
+        if module != __name__ and package not in sys.stdlib_module_names:
             return package != "surehold"
         frame = frame.f_back
     return False
