@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+from pathlib import Path
 from typing import Any, cast
+from weakref import ref
 
 import pytest
 
+from surehold.core.state import State
 from surehold.engine.commit import Writer
+from surehold.engine.managers import AsyncCheckpointManager
 from surehold.errors import UsageError
+from surehold.storage.base import Storage
 
 
 class Commits:
@@ -50,3 +56,32 @@ async def test_what_a_loop_has_gathered_is_committed_before_the_writer_ends() ->
     future = writer.commit(cast("Any", None), cast("Any", "done"))
     await asyncio.to_thread(writer.close)
     assert await asyncio.wait_for(future, 30) == "done"
+
+
+async def test_the_thread_of_a_writer_that_nobody_refers_to_ends_after_what_was_asked() -> None:
+    writer = Writer(cast("Any", Commits()))
+    asked = writer.call(threading.current_thread)
+    saved = writer.commit(cast("Any", None), cast("Any", "done"))
+    del writer
+    assert await asyncio.wait_for(saved, 30) == "done"
+    thread = await asked
+    gc.collect()
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
+
+
+async def test_a_manager_that_nobody_closes_leaves_no_thread_and_no_open_file(
+    tmp_path: Path,
+) -> None:
+    """As of a graph or an agent that a server makes for each request."""
+
+    async def save() -> tuple[threading.Thread, ref[Storage]]:
+        manager = AsyncCheckpointManager(f"sqlite:///{tmp_path}/runs.db")
+        await manager.save_checkpoint(State.new({"done": 1}, run_id="nightly"))
+        return await manager.call(threading.current_thread), ref(manager.storage)
+
+    thread, storage = await save()
+    gc.collect()
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()
+    assert storage() is None

@@ -23,7 +23,9 @@ class Writer:
     """Takes requests and calls of event loops, and answers from a thread of its own.
 
     Requests that are made in the same turn of a loop, and those that wait when the thread is
-    free again, go out in one commit, with what other threads write then.
+    free again, go out in one commit, with what other threads write then. The thread ends with
+    `close`, or when nothing refers to the writer any more: a graph or an agent is made for each
+    request of a server, and nobody closes it.
     """
 
     def __init__(self, commits: GroupCommit) -> None:
@@ -80,7 +82,10 @@ class Writer:
             raise UsageError("this manager is closed", hint="open another one")
         if self._thread is None:
             thread = threading.Thread(
-                target=self._serve, args=(self._queue,), name="surehold-writer", daemon=True
+                target=_serve,
+                args=(self._queue, self._commits),
+                name="surehold-writer",
+                daemon=True,
             )
             thread.start()
             self._thread = thread
@@ -92,30 +97,43 @@ class Writer:
             if saves:
                 self._queue.put(saves)
 
-    def _serve(self, queue: SimpleQueue[_Saves | _Job | None]) -> None:
-        waiting = queue.get()
-        while waiting is not None:
-            if isinstance(waiting, tuple):
-                work, promise = waiting
-                _answer(promise, work)
-                waiting = queue.get()
-                continue
-            group = waiting
-            waiting = _join_waiting(queue, group)
-            self._commit(group)
-            if waiting is group:
-                waiting = queue.get()
+    def __del__(self) -> None:
+        self._queue.put(None)
 
-    def _commit(self, group: _Saves) -> None:
-        try:
-            outcomes: list[Any] = list(self._commits.commit_all([sent for sent, _ in group]))
-        except BaseException as error:
-            outcomes = [error] * len(group)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-        for (_, (loop, future)), outcome in zip(group, outcomes, strict=True):
-            by_loop.setdefault(loop, []).append((future, outcome))
-        for loop, answers in by_loop.items():
-            _tell(loop, answers)
+
+def _serve(queue: SimpleQueue[_Saves | _Job | None], commits: GroupCommit) -> None:
+    # While it waits for the next, it refers to nothing that it has done: managers and storages
+    # that nobody uses are freed.
+    while _serve_next(queue, commits):
+        pass
+
+
+def _serve_next(queue: SimpleQueue[_Saves | _Job | None], commits: GroupCommit) -> bool:
+    """Do what is asked for next, with the saves that wait behind it; False at the end."""
+    waiting = queue.get()
+    while waiting is not None:
+        if isinstance(waiting, tuple):
+            work, promise = waiting
+            _answer(promise, work)
+            return True
+        group = waiting
+        waiting = _join_waiting(queue, group)
+        _commit(commits, group)
+        if waiting is group:
+            return True
+    return False
+
+
+def _commit(commits: GroupCommit, group: _Saves) -> None:
+    try:
+        outcomes: list[Any] = list(commits.commit_all([sent for sent, _ in group]))
+    except BaseException as error:
+        outcomes = [error] * len(group)
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for (_, (loop, future)), outcome in zip(group, outcomes, strict=True):
+        by_loop.setdefault(loop, []).append((future, outcome))
+    for loop, answers in by_loop.items():
+        _tell(loop, answers)
 
 
 def _join_waiting(queue: SimpleQueue[_Saves | _Job | None], group: _Saves) -> _Saves | _Job | None:
