@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import codeop
+import importlib
 import importlib.util
 import json
 import re
@@ -124,9 +125,21 @@ def test_every_public_name_is_in_the_reference() -> None:
 
 
 def is_there(name: str) -> bool:
-    """True if *name*, with dots, can be imported."""
+    """True if *name*, with dots, can be imported, or its room offers it but lacks its extra."""
     module, _, attribute = name.rpartition(".")
-    return hasattr(importlib.import_module(module), attribute)
+    try:
+        return hasattr(importlib.import_module(module), attribute)
+    except errors.MissingExtraError:
+        spec = importlib.util.find_spec(module)
+        assert spec is not None and spec.origin is not None
+        return attribute in offered(Path(spec.origin))
+
+
+def offered(room: Path) -> set[str]:
+    """The names that the `__init__` of a room imports as themselves."""
+    tree = ast.walk(ast.parse(room.read_text("utf-8")))
+    imports = [node.names for node in tree if isinstance(node, ast.ImportFrom)]
+    return {alias.name for names in imports for alias in names if alias.name == alias.asname}
 
 
 def test_troubleshooting_knows_the_way_out_of_every_error() -> None:

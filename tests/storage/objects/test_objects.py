@@ -621,7 +621,7 @@ def test_a_store_that_is_away_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -
     ("address", "said"),
     [
         ("s3://bucket?prefix=x", "no option 'prefix'"),
-        ("s3://bucket?timeout=soon", "no number"),
+        ("s3://bucket?timeout=soon", "not a number"),
         ("s3://bucket?timeout=0", "timeout must be positive"),
         ("s3://bucket?compress=lzma", "compress=lzma is not known"),
         ("s3:///runs", "s3://bucket/prefix"),

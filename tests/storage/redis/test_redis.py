@@ -115,7 +115,7 @@ def test_a_wrong_option_is_named(server: Redis, option: str, said: str) -> None:
     [
         ("redis://127.0.0.1:1/zero", "number of a database"),
         ("redis://127.0.0.1:1?durability=none", 'give "disk" or "relaxed"'),
-        ("redis://127.0.0.1:port", "no address of a server"),
+        ("redis://127.0.0.1:port", "is not an address of a server"),
     ],
 )
 def test_a_wrong_address_is_named_before_the_server_is_asked(address: str, said: str) -> None:

@@ -601,7 +601,7 @@ def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("wrong", [[MemoryStorage()], "memory://", None])
 def test_what_is_no_storage_is_refused_at_once(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="no storage"):
+    with pytest.raises(UsageError, match="is not a storage"):
         ResilientStorage(MemoryStorage(), wrong)
 
 
