@@ -434,9 +434,38 @@ def test_an_offered_run_is_claimed_before_others(storage: SQLiteStorage) -> None
     one.offer("absent")
     one.offer(handles[2].run_id)
     one.run(until_idle=True)
-    one.run(until_idle=True)
     assert sorted(begun) == sorted(handle.run_id for handle in handles)
     assert begun.index(handles[2].run_id) <= 1
+
+
+def test_a_worker_is_not_idle_before_what_its_last_run_began_is_executed(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.gate.clear()
+    first = jobs.gated.start(run_id="first", storage=storage)
+    began: list[Any] = []
+    one = worker(storage)
+    claim = one._claim
+
+    def claim_before_the_run_ends(pool: Any) -> int:
+        found = claim(pool)
+        if not found and not began:
+            began.append(jobs.doubled.start([1], run_id="second", storage=storage))
+            jobs.gate.set()
+            until(lambda: not one.active)
+        return found
+
+    monkeypatch.setattr(one, "_claim", claim_before_the_run_ends)
+    one.run(until_idle=True)
+    assert [first.status(), began[0].status()] == ["completed", "completed"]
+
+
+def test_a_worker_that_rests_is_not_idle(storage: SQLiteStorage) -> None:
+    handle = jobs.doubled.start([1], run_id="r", storage=storage)
+    one = worker(storage)
+    one._resting_until = time.monotonic() + 0.1
+    one.run(until_idle=True)
+    assert handle.status() == "completed"
 
 
 def test_a_worker_without_claims_executes_what_it_takes(storage: SQLiteStorage) -> None:

@@ -299,9 +299,10 @@ class Worker:
         sweep_at = cancel_at = fire_at = expire_at = 0.0
         pause = _POLL
         while not self._stopping.is_set():
-            found, idle = 0, until_idle
+            now = time.monotonic()
+            # A run that ends after the claim has looked may have made others ready.
+            found, idle = 0, until_idle and not self._active and now >= self._resting_until
             try:
-                now = time.monotonic()
                 if now >= sweep_at:
                     self._sweep()
                     self._announce(self._lease_seconds)
@@ -319,7 +320,7 @@ class Worker:
             except StorageError as error:
                 self._tell("storage.error", error=str(error))
                 pause, idle = min(2 * pause, 10.0), False
-            if idle and not found and not self._active:
+            if idle and not found:
                 return
             self._listen(self._idle and not self._active)
             self._wake.wait(self._until_next_look(pause))
