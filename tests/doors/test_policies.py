@@ -178,6 +178,7 @@ def test_the_total_time_goes_on_while_no_process_executes_the_run(
         ({"backoff": -0.5}, "backoff is -0.5"),
         ({"backoff": float("inf")}, "backoff is inf"),
         ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": 1e12}, "timeout is 1000000000000.0"),
         ({"timeout": "1 s"}, "timeout is '1 s'"),
         ({"total_timeout": 0}, "total_timeout is 0"),
         ({"max_backoff": -1}, "max_backoff is -1"),

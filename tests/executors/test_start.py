@@ -70,7 +70,14 @@ def test_every_door_starts_in_the_same_way(
             start(2, idempotency_key="order-7")
         with pytest.raises(UsageError, match="begun with"):
             start(2, run_id="named")
-        for wrong in ({"delay": -1}, {"priority": 0.5}, {"queue": ""}, {"key": 7}):
+        for wrong in (
+            {"delay": -1},
+            {"delay": 1e12},
+            {"deadline": 1e12},
+            {"priority": 0.5},
+            {"queue": ""},
+            {"key": 7},
+        ):
             with pytest.raises(UsageError):
                 start(1, **wrong)
         with pytest.raises(UsageError, match="give one of them"):

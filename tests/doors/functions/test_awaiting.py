@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
@@ -146,20 +146,32 @@ def test_a_tool_that_does_not_await_is_no_done_tool() -> None:
     assert "effect('pay') was called and not awaited" in (result.error or "")
 
 
-@pytest.mark.parametrize("seconds", [-1, "5", None, True, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [-1, "5", None, True, float("nan"), float("inf"), 1e12])
 def test_a_sleep_needs_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(UsageError, match="seconds"):
         surehold.sleep(seconds)
 
 
-@pytest.mark.parametrize("timeout", [-1, "5", 0])
-def test_a_timeout_of_an_event_is_checked(timeout: Any) -> None:
-    @workflow(name="waits")
-    def waits() -> Any:
-        return surehold.wait_for("event", timeout=timeout)
+WAITS: dict[str, Callable[[Any], Any]] = {
+    "wait_for": lambda seconds: surehold.wait_for("event", timeout=seconds),
+    "receive": lambda seconds: surehold.receive("topic", timeout=seconds),
+    "receive_update": lambda seconds: surehold.receive_update("name", timeout=seconds),
+    "interrupt": lambda seconds: interrupt("Agree?", timeout=seconds),
+}
 
-    with pytest.raises(UsageError, match="timeout"):
-        waits.run(run_id="r", storage=MemoryStorage())
+
+@pytest.mark.parametrize("seconds", [-1, "5", 0, True, 1e12, float("inf"), float("nan")])
+@pytest.mark.parametrize("wait", WAITS)
+async def test_a_wait_has_a_time_limit_that_is_a_date(wait: str, seconds: Any) -> None:
+    @workflow(name="waits")
+    async def waits() -> Any:
+        return await WAITS[wait](seconds)
+
+    with MemoryStorage() as storage:
+        for _ in range(2):
+            with pytest.raises(UsageError, match="timeout is"):
+                await waits.run(run_id="r", storage=storage, wait=False)
+        assert surehold.pending(storage=storage) == []
 
 
 @pytest.mark.parametrize("door", ["workflow", "run"])

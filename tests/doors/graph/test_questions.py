@@ -258,7 +258,7 @@ async def test_an_answer_that_comes_while_the_time_ends_changes_no_replay(tmp_pa
 
 async def test_a_time_to_wait_is_positive(db: str) -> None:
     async with in_time(db, 0) as graph:
-        with pytest.raises(StepError, match="is not a time to wait"):
+        with pytest.raises(StepError, match="timeout is 0"):
             await graph.execute(State.new({}, run_id="r"))
 
 

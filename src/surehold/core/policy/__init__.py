@@ -69,3 +69,4 @@ from surehold.core.policy.text_redaction import redact_text as redact_text
 from surehold.core.policy.triggers import Clockwork as Clockwork
 from surehold.core.policy.triggers import Triggers as Triggers
 from surehold.core.policy.triggers import check_above_zero as check_above_zero
+from surehold.core.policy.triggers import is_duration as is_duration

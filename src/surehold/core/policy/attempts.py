@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from math import isfinite
 from typing import Any, TypedDict
 
 import msgspec
 
+from surehold.core.policy.triggers import LONGEST_SECONDS
 from surehold.errors import RunError, StepError, StorageError, SureholdError, UsageError
 
 _MISTAKES = (
@@ -149,8 +149,10 @@ def _check_classes(given: Any) -> None:
 
 def _check(name: str, value: Any, *, whole: bool = False, above: int | None = None) -> None:
     kinds = (int,) if whole else (int, float)
-    fits = isinstance(value, kinds) and not isinstance(value, bool) and isfinite(value)
-    if not fits or value < 0 or (above is not None and value <= above):
+    fits = isinstance(value, kinds) and not isinstance(value, bool) and value >= 0
+    fits = fits and (whole or value <= LONGEST_SECONDS)
+    if not fits or (above is not None and value <= above):
         number = "a whole number" if whole else "a number"
         least = f"above {above}" if above is not None else "from 0"
-        raise UsageError(f"{name} is {value!r}", hint=f"give {number} {least}")
+        most = "" if whole else ", at most 1e9"
+        raise UsageError(f"{name} is {value!r}", hint=f"give {number} {least}{most}")

@@ -14,6 +14,9 @@ import msgspec
 
 from surehold.errors import UsageError
 
+LONGEST_SECONDS = 1e9
+"""The end of a wait that is longer than these thirty years may be no date."""
+
 
 class Triggers(msgspec.Struct, frozen=True):
     """Conditions for a save; any of them is enough. Without any, every step is saved.
@@ -111,10 +114,16 @@ class Clockwork:
 
 
 def check_above_zero(**given: Any) -> None:
-    """Refuse arguments that are given and are not number above 0, by name."""
+    """Refuse arguments that are given and are not a number above 0 and at most 1e9, by name."""
     for name, value in given.items():
-        if value is not None and (type(value) not in (int, float) or not value > 0):
-            raise UsageError(f"{name} is {value!r}", hint="give a number above 0", field=name)
+        if value is not None and not (is_duration(value) and value > 0):
+            hint = "give a number above 0, at most 1e9"
+            raise UsageError(f"{name} is {value!r}", hint=hint, field=name)
+
+
+def is_duration(value: Any) -> bool:
+    """True for seconds that can be waited for, from 0."""
+    return type(value) in (int, float) and 0 <= value <= LONGEST_SECONDS
 
 
 def _check_frequency(frequency: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Generator
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from surehold.core.driving import drive, drive_async
-from surehold.core.policy import check_above_zero
+from surehold.core.policy import check_above_zero, is_duration
 from surehold.core.records import Answer, Effect, Message, Timer
 from surehold.core.values import decode
 from surehold.engine.commit import in_event_loop, in_thread
@@ -43,8 +42,8 @@ def sleep(seconds: float) -> Any:
     `waiting` and the process free; a resume after that time continues it. A step that must not be
     repeated keeps the process.
     """
-    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
-        raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0")
+    if not is_duration(seconds):
+        raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0 to 1e9")
     context = call_context()
     run = context.run if context is not None else None
     if context is None or run is None:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from surehold.core.policy import QUEUED, Submission, target_of
+from surehold.core.policy import QUEUED, Submission, is_duration, target_of
 from surehold.core.records import check_run_id
 from surehold.engine.commit import save_draft
 from surehold.engine.journal import CheckpointDraft, Note
@@ -55,8 +55,9 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"priority is {self.priority}", hint="give a smaller number")
         if key is not None and not isinstance(key, str):
             raise UsageError(f"key is {self.key!r}", hint="give a text, such as a tenant's name")
-        if self.delay is not None and not 0 <= self.delay < float("inf"):
-            raise UsageError(f"delay is {self.delay}", hint="give a number of seconds from 0")
+        if self.delay is not None and not is_duration(self.delay):
+            hint = "give a number of seconds from 0 to 1e9"
+            raise UsageError(f"delay is {self.delay!r}", hint=hint)
         if self.run_id is not None and self.idempotency_key is not None:
             raise UsageError("run_id= and idempotency_key= are given", hint="give one of them")
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from surehold.core.policy import check_above_zero
 from surehold.core.records import Answer, Question, digest_of
 from surehold.core.values import decode, encode
 from surehold.engine.hooks import hide_secrets
@@ -66,8 +67,7 @@ def interrupt(
     digest of each value. If one is another when the answer is there, the answer is not taken; the
     question is asked again, and its problem shows both sides.
     """
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout={timeout!r} is not a time to wait", hint="give seconds above 0")
+    check_above_zero(timeout=timeout)
     check_awaited("interrupt()", "call surehold.wait_for(event)")
     bound = {name: digest_of(encode(value))[:_DIGITS] for name, value in (bound_to or {}).items()}
     return to_await("interrupt()", _ask(question, schema, key, timeout, bound))
