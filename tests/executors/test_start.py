@@ -73,7 +73,6 @@ def test_every_door_starts_in_the_same_way(
         for wrong in (
             {"delay": -1},
             {"delay": 1e12},
-            {"deadline": 1e12},
             {"priority": 0.5},
             {"queue": ""},
             {"key": 7},

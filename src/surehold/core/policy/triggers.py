@@ -114,7 +114,7 @@ class Clockwork:
 
 
 def check_above_zero(**given: Any) -> None:
-    """Refuse arguments that are given and are not a number above 0 and at most 1e9, by name."""
+    """Refuse by name what is no number above 0 and at most 1e9; None passes."""
     for name, value in given.items():
         if value is not None and not (is_duration(value) and value > 0):
             hint = "give a number above 0, at most 1e9"
