@@ -366,7 +366,7 @@ class StopRequests:
         return True
 
     def cancelled_here(self, frame: FrameType) -> bool:
-        """Take the run's task as cancelled if the code below *frame* blocks its event loop.
+        """Take the task as cancelled if the code below *frame* blocks its event loop.
 
         Such code awaits nothing, so the task's own cancellation would wait until it returns.
         """
