@@ -113,12 +113,11 @@ def _start_of(manager: CheckpointManager, run: RunInfo) -> str:
     newest = manager.reader.newest(run)
     if newest is None:
         return "start its program again"
-    texts = manager.reader.values(newest, ["command", "options"])
+    texts = manager.reader.values(newest, ["command"])
     told = {key: msgspec.json.decode(text) for key, text in texts.items() if text}
     if not told.get("command"):
         return "start its program again"  # a block of `surehold.record`
-    options = told.get("options", ())
-    return shlex.join(["surehold", "exec", "--run", run.run_id, *options, "--", *told["command"]])
+    return shlex.join(["surehold", "exec", "--run", run.run_id, "--", *told["command"]])
 
 
 def rewind_text(storage: Storage, plan: ResumePlan, earlier: Header, *, now: bool) -> str:

@@ -17,6 +17,7 @@ import pytest
 from tests.model_server import ModelServer, model_server
 
 import surehold
+from surehold.views.forks import fork_origins, read_tree
 
 CALLS = 6
 AGENT = """\
@@ -181,8 +182,11 @@ if __name__ == "__main__":
         sys.exit(3)
 """
     )
-    first = shell.exec(command=[sys.executable, "parent.py", "die"])
+    folder = shell.folder / ("long" * 30)  # no socket fits into it
+    folder.mkdir()
+    first = shell.exec(command=[sys.executable, "parent.py", "die"], TMPDIR=str(folder))
     assert (first.returncode, server.count) == (3, 3), first.stderr
+    assert "run mine has 3 calls, and the same command with --run mine resumes it" in first.stderr
     again = shell.exec(command=[sys.executable, "-m", "parent"])
     assert (again.returncode, server.count) == (0, 3), again.stderr
 
@@ -214,10 +218,12 @@ httpx.post(os.environ["MODEL"] + "/v1/chat/completions", json=body)
 sys.exit(int(sys.argv[1]))
 """
     )
-    for code in (1, 0):
-        options = ("--freeze", "time,random", "--freeze", "uuid")
+    # A run keeps the options that it began with.
+    for code, options in ((1, ("--freeze", "time,random", "--freeze", "uuid")), (0, ())):
         done = shell.exec(*options, command=[sys.executable, "chance.py", str(code)])
         assert (done.returncode, server.count) == (code, 1), done.stderr
+    replayed = shell.run("replay", "mine", "--", sys.executable, "chance.py", "0")
+    assert (replayed.returncode, server.count) == (0, 1), replayed.stderr
 
 
 def test_a_replay_from_a_call_continues_live_in_a_fork(shell: Shell, server: ModelServer) -> None:
@@ -230,7 +236,9 @@ def test_a_replay_from_a_call_continues_live_in_a_fork(shell: Shell, server: Mod
     offline = shell.run("replay", "fork", *command)
     assert offline.returncode == 8 and 'recorded  "other"' in offline.stderr
     with surehold.CheckpointManager(shell.storage) as manager:
-        assert manager.reader.run("fork") is not None
+        (origin,) = fork_origins(manager.storage).values()
+        assert (origin.run_id, origin.step) == ("mine", 3)
+        assert [run.run_id for run in read_tree(manager, "fork").runs] == ["mine", "fork"]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -334,7 +342,9 @@ def test_a_person_decides_on_a_request_that_may_have_happened(
     done = shell.run("exec", "--run", "mine", *paying)
     assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
     assert (server.count, len(server.other)) == (1, asked)
-    replayed = shell.run("replay", "mine", *paying[:2], "--", *paying[-2:])
+    replayed = shell.run(
+        "replay", "mine", "--", *paying[-2:]
+    )  # pays nothing: the run knows --record
     assert (replayed.returncode, replayed.stdout.strip()) == (0, said), replayed.stderr
     assert len(server.other) == asked
 

@@ -135,7 +135,7 @@ def test_a_request_that_was_not_recorded_reaches_no_server(
     with surehold.record("mine", storage=storage):
         pass
     with (
-        pytest.raises(ShapeError, match=r"(?s)fits no recorded call .*\n.*given already"),
+        pytest.raises(ShapeError, match=r"(?s)fits no recorded call .*\n.*nothing was recorded"),
         surehold.replay("mine", storage=storage),
     ):
         program(server.url)

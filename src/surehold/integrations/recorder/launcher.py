@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from surehold.integrations.recorder.inside import Asked, Selection
 from surehold.integrations.recorder.proxy import Proxy
 from surehold.integrations.recorder.recording import MatchRules, Recording
 from surehold.integrations.recorder.sessions import COMPLETED
-from surehold.integrations.recorder.shelves import RunShelf, StoredCalls, Where, stored_values
+from surehold.integrations.recorder.shelves import RunShelf, StoredCalls, Where
 
 INJECTED = Path(__file__).parent / "injected"
 FREEZABLE = ("time", "random", "uuid")
@@ -35,6 +36,8 @@ DIVERGED = 8
 """The exit code of a program whose requests fit the recording no longer."""
 _PYTHONS = ("python", "pytest", "uv", "uvx", "pipx", "coverage", "pdm", "poetry", "hatch", "nox")
 _LONGEST_PAUSE = 60.0
+_LONGEST_FOLDER = 55
+"""Letters of a folder in which the name of a local socket still fits: 104 with all of it."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +48,6 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     rules: MatchRules = MatchRules()
     proxy: Literal["auto", "on", "off"] = "auto"
     freeze: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    """The options of `exec` that resume it as it was begun, as they are written."""
     restart: int = 0
     """How often it is started again if it dies."""
     backoff: float = 1.0
@@ -65,17 +66,48 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name that runs of the program share: its script or module.
+        """The name that runs of the program share: its script or module, or the command.
 
         >>> Program(command=("python", "-u", "agents/kelp.py", "--deep")).name
         'kelp.py'
+        >>> Program(command=("uv", "run", "--python", "3.13", "-m", "agents.kelp")).name
+        'agents.kelp'
+        >>> Program(command=("my-agent", "Compare kelp and dulse")).name
+        'my-agent'
         """
-        if "-c" in self.command[1:]:
-            return Path(self.command[0]).name
-        words = [word for word in self.command[1:] if not word.startswith("-")]
-        if _is_python(self.command[0]) and words:
-            return Path(words[0]).name
-        return Path(self.command[0]).name
+        own, *words = self.command
+        name = Path(own).name
+        if not name.startswith(_PYTHONS) or "-c" in words:
+            return name
+        modules = [after for word, after in pairwise(words) if word == "-m"]
+        scripts = [Path(word).name for word in words if word.partition("::")[0].endswith(".py")]
+        plain = [Path(word).name for word in words if not word.startswith("-")]
+        return next(iter(modules + scripts + plain * name.startswith("python")), name)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `exec` that its run keeps, by their names."""
+        kept = {
+            "record": list(self.selection.record),
+            "pass": list(self.selection.passed),
+            "freeze": list(self.freeze),
+            "loose": self.rules.loose,
+            "proxy": "" if self.proxy == "auto" else self.proxy,
+        }
+        return {name: value for name, value in kept.items() if value}
+
+    def of_run(self, values: Mapping[str, Any]) -> Program:
+        """This program with the options that its run began with, beside its own."""
+        kept = values.get("options", {})
+        return msgspec.structs.replace(
+            self,
+            selection=self.selection.beside(kept.get("record", ()), kept.get("pass", ())),
+            rules=msgspec.structs.replace(
+                self.rules, loose=self.rules.loose or kept.get("loose", False)
+            ),
+            freeze=tuple(dict.fromkeys([*self.freeze, *kept.get("freeze", ())])),
+            proxy=kept.get("proxy", "auto") if self.proxy == "auto" else self.proxy,
+        )
 
 
 class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +136,10 @@ def execute(
             f"there is no command {program.command[0]!r}",
             hint="write it as in a shell: -- python my_agent.py, or -- ./my_agent",
         )
-    facts: dict[str, Any] = {"command": list(program.command), "options": list(program.options)}
+    facts: dict[str, Any] = {"command": list(program.command)}
     facts |= {"seed": random.randrange(1 << 32), "began": time.time()}
+    if program.options:
+        facts["options"] = program.options
     if program.rules.in_doubt:
         facts["in_doubt"] = program.rules.in_doubt
     shelf = RunShelf(check_run_id(run_id), storage, program.name, **facts)
@@ -162,6 +196,12 @@ def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -
     if start.diverged:
         say(start.diverged)
         code = DIVERGED
+    elif code and start.recording.count:
+        calls = "1 call" if start.recording.count == 1 else f"{start.recording.count} calls"
+        say(
+            f"{program.name} {_manner(code)}; run {shelf.run_id} has {calls}, and the same command"
+            f" with --run {shelf.run_id} resumes it"
+        )
     elif start.is_empty:
         say(
             "nothing was recorded: no Python program joined and no request reached the proxy"
@@ -217,15 +257,11 @@ def replay_program(
     calls = StoredCalls.of(source, storage)
     until = program.rules.until
     if until is None:
-        return _replayed(program, source, calls, storage, say)
+        return _replayed(program, calls, say)
     kept = [call for call in calls.calls() if call.number < until]
     run_id = fork or f"{source}-from-{until}-{new_id(time.time_ns(), os.urandom(8))[-6:]}"
-    values = stored_values(source, storage)
     shelf = RunShelf(
-        check_run_id(run_id),
-        storage,
-        program.name,
-        **{**values, "forked_from": source, "from": until},
+        check_run_id(run_id), storage, program.name, origin=calls.origin(until), **calls.values
     )
     try:
         if not shelf.resumed:
@@ -236,14 +272,8 @@ def replay_program(
         shelf.close()
 
 
-def _replayed(
-    program: Program,
-    source: str,
-    calls: StoredCalls,
-    storage: CheckpointManager,
-    say: Callable[[str], object],
-) -> ProgramEnd:
-    start = ProgramStart(program, _Read(source, calls, stored_values(source, storage)), say)
+def _replayed(program: Program, calls: StoredCalls, say: Callable[[str], object]) -> ProgramEnd:
+    start = ProgramStart(program, calls, say)
     code = start.run()
     told, left = start.recording.told(), start.recording.left()
     if start.diverged:
@@ -253,7 +283,7 @@ def _replayed(
         say(f"{len(left)} recorded calls were not asked for, first call {left[0].number}")
         code = DIVERGED
     return ProgramEnd(
-        run_id=source,
+        run_id=calls.run_id,
         code=code if code >= 0 else 128 - code,
         status="completed" if code == 0 else "failed",
         starts=1,
@@ -264,14 +294,6 @@ def _replayed(
         seconds=told["seconds"],
         diverged=start.diverged,
     )
-
-
-class _Read:
-    """A run that is only read, in the place of a shelf."""
-
-    def __init__(self, run_id: str, calls: StoredCalls, values: dict[str, Any]) -> None:
-        self.run_id, self.values = run_id, values
-        self.calls, self.append = calls.calls, calls.append
 
 
 def changing(edit: Mapping[str, Any]) -> Callable[[Asked], Asked]:
@@ -299,8 +321,9 @@ class ProgramStart:
     """One start of a program."""
 
     def __init__(
-        self, program: Program, shelf: RunShelf | _Read, say: Callable[[str], object]
+        self, program: Program, shelf: RunShelf | StoredCalls, say: Callable[[str], object]
     ) -> None:
+        program = program.of_run(shelf.values)
         self._program, self._shelf, self._say = program, shelf, say
         self.stopped = False
         """True if it was asked to stop by a signal."""
@@ -344,7 +367,8 @@ class ProgramStart:
 
     def run(self) -> int:
         """Start the program and wait; its exit code, or minus a signal's number."""
-        with tempfile.TemporaryDirectory(prefix="surehold-") as folder:
+        usual = len(tempfile.gettempdir()) <= _LONGEST_FOLDER
+        with tempfile.TemporaryDirectory("", "surehold-", None if usual else "/tmp") as folder:
             place = Path(folder)
             (place / "hello").mkdir()
             hub = Hub(self.recording, place)

@@ -89,7 +89,8 @@ def explain(
     lines[0] += f" ({replayed} replayed, {len(left)} left)"
     close = nearest(request, left)
     if close is None:
-        return "\n".join([*lines, "  every recorded call was given already"])
+        told = "every recorded call was given already" if replayed else "nothing was recorded"
+        return "\n".join([*lines, f"  {told}"])
     found = differences(close.request, request)
     lines.append(f"  the nearest recorded call is {close.number} ({close.label}); they differ in")
     for one in found[:_MOST]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -60,7 +61,7 @@ def record(
     0
     """
     rules = MatchRules(on_divergence=on_divergence, in_doubt=in_doubt, loose=loose, prices=prices)
-    facts = {"in_doubt": in_doubt} if in_doubt else {}
+    facts: dict[str, Any] = {"in_doubt": in_doubt} if in_doubt else {}
     shelf = RunShelf(check_run_id(run_id), storage, name, **facts)
     try:
         rules = msgspec.structs.replace(rules, offline=shelf.completed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from surehold.core.policy import Ending
-from surehold.core.records import OPEN_FROM, Door, Effect
+from surehold.core.records import OPEN_FROM, Door, Effect, Header
 from surehold.core.state import Place, read_metadata
 from surehold.core.values import decode, encode
 from surehold.engine.hooks import HookManager, redacted, redacting_hooks
@@ -25,7 +25,7 @@ from surehold.engine.runs.effects import failure_facts
 from surehold.errors import DataError, Interrupted, NotFoundError, UsageError
 from surehold.integrations.recorder.calls import RecordedCall, facts_of, label
 from surehold.integrations.recorder.inside import Asked
-from surehold.storage.base import Storage
+from surehold.storage.base import RecordQuery, Storage
 
 SAVED = "saved"
 """The metadata of a record that says what the replays of a start saved so far."""
@@ -39,8 +39,15 @@ Where = CheckpointManager | Storage | str | None
 class RunShelf:
     """The calls of a run that this process holds: each is a step, and one append."""
 
-    def __init__(self, run_id: str, storage: Where, name: str = "", **facts: Any) -> None:
-        """*facts* become the values of a new run."""
+    def __init__(
+        self,
+        run_id: str,
+        storage: Where,
+        name: str = "",
+        origin: Mapping[str, Any] | None = None,
+        **facts: Any,
+    ) -> None:
+        """*facts* become the values of a new run, which is a fork if it has an *origin*."""
         self._opened = OpenRun(run_id, Door("program"), storage)
         self._opened.open()
         try:
@@ -51,7 +58,10 @@ class RunShelf:
             self._first = 0
             if state is None:
                 self.values = facts
-                self.save("routine", "running", 0)
+                if origin is None:
+                    self.save("routine", "running", 0)
+                else:
+                    self.save("fork", "running", 0, forked_from=dict(origin))
             newest = self._opened.newest
             if newest is None:
                 raise UsageError(
@@ -253,8 +263,16 @@ def _answered(entry: Effect, told: Any) -> dict[str, Any]:
 class StoredCalls:
     """The calls of a stored run, which is only read."""
 
-    def __init__(self, calls: list[RecordedCall]) -> None:
-        self._calls = calls
+    def __init__(
+        self,
+        calls: list[RecordedCall],
+        run_id: str = "",
+        values: Mapping[str, Any] | None = None,
+        checkpoints: Sequence[Header] = (),
+    ) -> None:
+        self._calls, self.run_id, self._checkpoints = calls, run_id, checkpoints
+        self.values = dict(values or {})
+        """The values of a recorded program's run: its command, its seed and when it began."""
 
     @classmethod
     def in_file(cls, path: Path) -> StoredCalls:
@@ -274,10 +292,20 @@ class StoredCalls:
                 )
             tail.loaded.door.check("program", run_id, tail.loaded.header.name)
             notes = _notes_of(manager, tail)
+            values = tail.loaded.graph_state().to_dict()
+            headers = manager.storage.headers(RecordQuery(run_id=run_id, scope=""))
+            checkpoints = [header for header in headers if header.frame != "note"]
         finally:
             if manager is not storage:
                 manager.close()
-        return cls(sorted(map(_call_of, notes), key=lambda call: call.number))
+        calls = sorted(map(_call_of, notes), key=lambda call: call.number)
+        return cls(calls, run_id, values, checkpoints)
+
+    def origin(self, until: int) -> dict[str, Any]:
+        """The origin of a fork that begins before that call."""
+        earlier = (header for header in self._checkpoints if header.step < until)
+        begin = next(earlier, self._checkpoints[-1])
+        return {"run_id": self.run_id, "checkpoint_id": begin.id, "step": until - 1}
 
     def calls(self) -> list[RecordedCall]:
         """The recorded calls, in the order of their numbers."""
@@ -286,12 +314,6 @@ class StoredCalls:
     def append(self, call: RecordedCall, saved: Mapping[str, Any]) -> None:
         """Nothing is added to a run that is replayed."""
         raise UsageError("a replayed run records nothing", hint="surehold.record(...) records")
-
-
-def stored_values(run_id: str, manager: CheckpointManager) -> dict[str, Any]:
-    """The values of a recorded program's run: its command, its seed and when it began."""
-    newest = manager.reader.newest_of(run_id)
-    return dict(manager.reader.load(newest).graph_state().to_dict()) if newest is not None else {}
 
 
 def _notes_of(manager: CheckpointManager, tail: Tail) -> list[Note]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from shutil import which
 from typing import Annotated, Any
@@ -117,13 +116,8 @@ def exec_(
     its first new call is live. A run whose program ended with exit code 0 is completed.
     """
     decided = None if in_doubt is None else chosen(in_doubt, "--in-doubt", ("retry", "ask"))
-    options = [("--record", one) for one in record or ()] + [
-        ("--pass", one) for one in passed or ()
-    ]
-    options += [("--freeze", one) for one in freeze or ()]
     program = Program(
         command=tuple(command or ()),
-        options=(*chain(*options), *(["--loose"] if loose else ())),
         selection=Selection(tuple(record or ()), tuple(passed or ())),
         rules=MatchRules(
             on_divergence=chosen(on_divergence, "--on-divergence", ("stop", "live")),

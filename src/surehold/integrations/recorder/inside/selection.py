@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -36,7 +36,8 @@ class Selection(NamedTuple):
     """The requests that a run records."""
 
     record: tuple[str, ...] = ()
-    """Patterns of URLs that are recorded beside the model endpoints."""
+    """Patterns of URLs that are recorded beside the model endpoints. A pattern without a scheme
+    fits any, and a host all of its paths."""
     passed: tuple[str, ...] = ()
     """Patterns of URLs that are never recorded."""
     models: bool = True
@@ -49,8 +50,7 @@ class Selection(NamedTuple):
 
     def may_want(self, method: str, url: str) -> bool:
         """True if the body decides, or none is needed to decide for recording."""
-        plain = url.partition("?")[0]
-        if any(fnmatch.fnmatchcase(plain, one) for one in self.passed):
+        if _fits(url, self.passed):
             return False
         if self.is_named(url):
             return True
@@ -63,8 +63,28 @@ class Selection(NamedTuple):
 
     def is_named(self, url: str) -> bool:
         """True if a pattern names the URL to be recorded."""
-        plain = url.partition("?")[0]
-        return any(fnmatch.fnmatchcase(plain, one) for one in self.record)
+        return _fits(url, self.record)
+
+    def beside(self, record: Iterable[str], passed: Iterable[str]) -> Selection:
+        """This selection with more patterns."""
+        both = dict.fromkeys([*self.record, *record]), dict.fromkeys([*self.passed, *passed])
+        return self._replace(record=tuple(both[0]), passed=tuple(both[1]))
+
+
+def _fits(url: str, patterns: tuple[str, ...]) -> bool:
+    """True if one of the patterns names the URL.
+
+    >>> [_fits("https://h.example/find?q=1", (one,)) for one in ("h.example", "h.*/find", "h")]
+    [True, True, False]
+    """
+    plain = url.partition("?")[0]
+    bare = plain.partition("://")[2]
+    for one in patterns:
+        host = one.partition("://")[2] or one
+        whole = one if "/" in host or "*" in host else f"{one}/*"
+        if fnmatch.fnmatchcase(plain if "://" in one or one.startswith("*") else bare, whole):
+            return True
+    return False
 
 
 def _is_model(path: str, body: Callable[[], bytes]) -> bool:
