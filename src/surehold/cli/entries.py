@@ -5,7 +5,7 @@ from __future__ import annotations
 from surehold.cli import framework as ui
 from surehold.errors import UsageError
 from surehold.storage.base import RunInfo
-from surehold.views.waiting import recorded_entry
+from surehold.views.waiting import how_to_resume, recorded_entry
 
 
 def entry_for(cli: ui.Cli, run: RunInfo, entry: str | None, *, yes: bool) -> str:
@@ -35,6 +35,16 @@ def _recorded(cli: ui.Cli, run: RunInfo) -> str:
         raise UsageError(
             f"run {run.run_id!r} is a LangGraph thread",
             hint="graph.invoke(None, config) resumes it",
+            run_id=run.run_id,
+        )
+    if run.door == "program":
+        over = run.status == "completed"
+        hint = f"surehold replay {run.run_id} -- COMMAND gives the command its recorded calls"
+        if not over:
+            hint = f"to resume it: {how_to_resume(cli.manager, run, {})}; {hint}"
+        raise UsageError(
+            f"run {run.run_id!r} is of a recorded program" + (" and is completed" if over else ""),
+            hint=hint,
             run_id=run.run_id,
         )
     if entry is None and run.status == "completed":

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.testclient import TestClient
+from tests.cli.conftest import call
 from tests.model_server import ModelServer, model_server
 
 import surehold
@@ -181,6 +182,10 @@ def test_a_failed_program_says_the_command_that_continues_it(tmp_path: Path) -> 
         assert run is not None and run.status == "failed"
         told = how_to_resume(manager, run, {})
     assert told.startswith("surehold exec --run r -- ") and told.endswith("'two words'")
+    for command in ("resume", "replay"):
+        asked = call("-s", storage, command, "r")
+        assert asked.code == 2 and "is of a recorded program" in asked.err
+        assert told in asked.err and "surehold replay r -- COMMAND" in asked.err
 
 
 def test_another_value_is_no_recorded_call() -> None:

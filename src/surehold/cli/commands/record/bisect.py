@@ -115,7 +115,8 @@ def _expression(text: str, missing: list[Exception]) -> Callable[[Any], bool]:
         code = compile(text, "--bad", "eval")
     except SyntaxError as error:
         raise UsageError(
-            f"--bad is not an expression: {error.msg}", hint="such as 'total < 0'"
+            f"--bad is not an expression: {error.msg}",
+            hint="such as 'total < 0'; --test takes a command",
         ) from None
 
     def is_bad(state: Any) -> bool:
