@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from tests.builders.agents import call, turns
 from tests.builders.fleets import manager, team
 
 import surehold
-from surehold import Agent, AgentConfig, Fleet, MemoryStorage, StateGraph, step, workflow
+from surehold import Agent, AgentConfig, Fleet, MemoryStorage, State, StateGraph, step, workflow
+from surehold.doors.graph import process_parallel
 from surehold.engine import leases
 from surehold.errors import ConflictError, StorageError
 from surehold.storage.base import this_process
@@ -118,7 +121,97 @@ def fleet(storage: MemoryStorage, work: Work) -> None:
     asyncio.run(main())
 
 
-DOORS = [items, calls, async_items, effects, function, async_function, graph, agent, fleet]
+def again(storage: MemoryStorage, work: Work) -> None:
+    names = iter("ab")
+
+    @step(retries=1, backoff=0.001)
+    def act() -> str:
+        return failing_at_first(work(next(names)))
+
+    @workflow(name="two")
+    def two() -> None:
+        act()
+
+    two.run(run_id="r", storage=storage)
+
+
+def async_again(storage: MemoryStorage, work: Work) -> None:
+    names = iter("ab")
+
+    @step(retries=1, backoff=0.001)
+    async def act() -> str:
+        return failing_at_first(work(next(names)))
+
+    @workflow(name="two")
+    async def two() -> None:
+        await act()
+
+    asyncio.run(two.run(run_id="r", storage=storage))
+
+
+def one_at_a_time(storage: MemoryStorage, work: Work) -> None:
+    @step(concurrency=1)
+    async def act(name: str) -> str:
+        await asyncio.sleep(0)  # both have been called
+        return work(name)
+
+    @workflow(name="two")
+    async def two() -> None:
+        await surehold.gather(act("a"), act("b"))
+
+    asyncio.run(two.run(run_id="r", storage=storage))
+
+
+def in_threads(storage: MemoryStorage, work: Work) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            asyncio.get_running_loop().set_default_executor(pool)
+            async with surehold.run("r", storage=storage):
+                waiting = [surehold.effect("work", work, name, in_doubt="retry") for name in "ab"]
+                await surehold.gather(*waiting)
+
+    asyncio.run(main())
+
+
+def parallel(storage: MemoryStorage, work: Work) -> None:
+    async def each(state: State) -> dict[str, int]:
+        done = await process_parallel(["a", "b"], one, max_workers=1, fail_fast=False)
+        return {"failed": len(done.errors)}
+
+    def one(name: str) -> str:
+        return failing_at_first(work(name))
+
+    made = StateGraph("one", storage=storage)
+    made.add_node("each", each)
+    made.set_entry_point("each")
+    made.set_exit_point("each")
+    asyncio.run(made.run(run_id="r"))
+
+
+def program(storage: MemoryStorage, work: Work) -> None:
+    class Served(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            answer = work(request.url.path.strip("/"))
+            return httpx.Response(200, stream=httpx.ByteStream(answer.encode()))
+
+    with (
+        surehold.record("r", storage=storage, urls=["https://served.example/*"]),
+        httpx.Client(transport=Served()) as client,
+    ):
+        for name in "ab":
+            client.get(f"https://served.example/{name}")
+
+
+def failing_at_first(name: str) -> str:
+    if name == "a":
+        raise ValueError(name)
+    return name
+
+
+DOORS = [
+    *(items, calls, async_items, effects, function, async_function, graph, agent, fleet),
+    *(again, async_again, one_at_a_time, in_threads, parallel, program),
+]
 
 
 class Frozen:

@@ -11,7 +11,7 @@ import msgspec
 from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import Lineage, State
 from surehold.core.values import decode
-from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
+from surehold.doors.graph.items import Parts, Progressed, other_items, report
 from surehold.doors.graph.node_result import applied
 from surehold.engine.runs import draft_of_state
 from surehold.engine.runs.effects import args_digest
@@ -58,7 +58,7 @@ async def process_chain(
         say("step.start", step_index=index, total_steps=len(items))
         token = CURRENT_STEP.set(parts.at(index + 1))
         try:
-            result = await call(processor, items[index], value)
+            result = await parts.call(processor, items[index], value)
             value = applied(value, result, parts.node) if isinstance(value, State) else result
         except Exception as error:
             kind = type(error).__name__

@@ -8,7 +8,7 @@ from typing import Any
 from surehold.core.policy import OF_THE_RUN
 from surehold.core.state import State
 from surehold.core.values import decode
-from surehold.doors.graph.items import Parts, call
+from surehold.doors.graph.items import Parts
 from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import UsageError
 
@@ -37,7 +37,7 @@ async def process_conditional(
         raise parts.failure(f"there is no route {route!r}", route=route, state=good)
     token = CURRENT_STEP.set(parts.at(1))
     try:
-        result = await call(handler, state)
+        result = await parts.call(handler, state)
     except Exception as error:
         say("route.execute", route=route, error=type(error).__name__)
         if isinstance(error, OF_THE_RUN):
@@ -53,7 +53,7 @@ async def _chosen(parts: Parts, state: Any, choose: Callable[[Any], Any]) -> str
     known = parts.find("route")
     if known is not None:
         return decode(bytes(known.value))  # type: ignore[no-any-return]
-    route = await call(choose, state)
+    route = await parts.call(choose, state)
     if not isinstance(route, str):
         good = state if isinstance(state, State) else None
         raise parts.failure(f"a route is a string, not {route!r}", route=repr(route), state=good)

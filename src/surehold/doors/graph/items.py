@@ -48,6 +48,20 @@ class Parts:
         await self.held.ledger.write(entry, self.at(at).spot)
         return decode(text) if can_change(value) else value
 
+    async def call(self, fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
+        """Call *fn* if the run is held here; with *thread*, a plain one in a thread."""
+        with AwaitsAll():
+            if inspect.iscoroutinefunction(fn) or not thread:
+                result = self._begun(fn, args)
+            else:
+                result = await asyncio.to_thread(self._begun, fn, args)
+            return await result if inspect.isawaitable(result) else result
+
+    def _begun(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if self.held is not None:
+            self.held.check_lease()
+        return fn(*args)
+
     def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
         """The error of a part that failed; it keeps the hint of its cause."""
         what = what if error is None else f"{what}: {shown(error)}"
@@ -59,16 +73,6 @@ class Parts:
         return StepContext(
             self.held, self.scope, here.emit, step=index, node=self.node, outer=here.outer
         )
-
-
-async def call(fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
-    """Call a function; with *thread*, a plain one beside the event loop."""
-    with AwaitsAll():
-        if inspect.iscoroutinefunction(fn) or not thread:
-            result = fn(*args)
-        else:
-            result = await asyncio.to_thread(fn, *args)
-        return await result if inspect.isawaitable(result) else result
 
 
 def report(progress: Progressed | None, done: int, total: int, value: Any) -> None:

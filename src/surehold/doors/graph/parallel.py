@@ -12,7 +12,7 @@ import msgspec
 
 from surehold.core.policy import OF_THE_RUN
 from surehold.core.values import decode
-from surehold.doors.graph.items import Parts, Progressed, call, other_items, report
+from surehold.doors.graph.items import Parts, Progressed, other_items, report
 from surehold.engine.runs.effects import args_digest, shown
 from surehold.engine.runs.positions import CURRENT_STEP
 from surehold.errors import Interrupted, RunError, UsageError
@@ -149,7 +149,7 @@ class _Batch(msgspec.Struct, eq=False):
             facts = {"worker_id": number, "item_index": index, "total_items": len(self.items)}
             say("worker.start", **facts)
             try:
-                value = await call(self.processor, self.items[index], thread=True)
+                value = await self._parts.call(self.processor, self.items[index], thread=True)
                 await self._keep(index, value)
             except Interrupted as waiting:
                 self._waiting.append(waiting)

@@ -336,6 +336,7 @@ class ProgramStart:
             selection=program.selection,
             where=f"run {shelf.run_id}",
             intents=shelf if isinstance(shelf, RunShelf) and asks else None,
+            check=shelf.check if isinstance(shelf, RunShelf) else None,
         )
         self.recording.on_live = self._tell
         self.recording.on_wait = say

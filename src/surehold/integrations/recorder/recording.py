@@ -117,8 +117,12 @@ class Recording(Tape):
         selection: Selection | None = None,
         where: str = "replay",
         intents: Intents | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
-        """Requests that may change something are kept by *intents* before they are sent."""
+        """Requests that may change something are kept by *intents* before they are sent.
+
+        *check* raises if no request may begin any more.
+        """
         self.selection = selection or Selection()
         self.rules = rules or MatchRules()
         self.diverged = ""
@@ -140,6 +144,7 @@ class Recording(Tape):
         self._tell_live: Callable[[], None] | None = None
         self._shelf = shelf
         self._intents = intents
+        self._check = check or (lambda: None)
         self._where = where
         self._lock = threading.Lock()
         self._kept = threading.Condition(self._lock)
@@ -169,6 +174,7 @@ class Recording(Tape):
     # The tape
 
     def claim(self, asked: Asked) -> TapeClaim:
+        self._check()
         claim = self._claim(asked)
         tell, self._tell_live = self._tell_live, None
         if tell is not None:

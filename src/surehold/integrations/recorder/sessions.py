@@ -72,6 +72,7 @@ def record(
             selection=selection,
             where=f"run {run_id}",
             intents=shelf if shelf.asks(in_doubt) else None,
+            check=shelf.check,
         )
         try:
             if in_doubt != "retry":

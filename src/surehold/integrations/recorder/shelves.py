@@ -184,6 +184,10 @@ class RunShelf:
         told = {SAVED: {**saved, "start": self.start}} if saved["calls"] else {}
         self.save(ending.kind, ending.status, step, extra, **told)
 
+    def check(self) -> None:
+        """Raise a `ConflictError` if this process holds the run no longer."""
+        self._opened.check_lease()
+
     def lost(self) -> bool:
         """True if another process has the run now."""
         return self._opened.lost is not None

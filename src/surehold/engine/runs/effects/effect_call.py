@@ -48,6 +48,7 @@ from surehold.errors import (
     Interrupted,
     ShapeError,
     Signal,
+    SureholdError,
     UsageError,
 )
 
@@ -224,6 +225,14 @@ _Action: TypeAlias = _Write | _Call | _Probe | _Pause | _Flush
 _Actions = Generator[_Action, Any, Any]
 
 
+class _NotBegun(Exception):
+    """The function was not called: *error* concerns the run, and is no outcome."""
+
+    def __init__(self, error: SureholdError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 _LONGEST_REST = 0.2
 """Seconds after which a call that is finished looks whether it is broken off."""
 
@@ -282,6 +291,13 @@ class EffectCall:
     def new(self) -> bool:
         """True if the journal holds no outcome of the call."""
         return self._located is None or self._located[1] is None or not self._located[1].done
+
+    def begin(self) -> None:
+        """Raise `_NotBegun` if the lease ended while the call waited for its turn."""
+        try:
+            self.run.check_lease()
+        except SureholdError as error:
+            raise _NotBegun(error) from error
 
     def check_left(self) -> None:
         """Raise the signal with which a call inside left the run, if the function hid it."""
@@ -493,6 +509,8 @@ class EffectCall:
                 break
             except InDoubtError:
                 raise
+            except _NotBegun as late:
+                raise late.error from late.error.__cause__
             except TimedOut as late:
                 if self.policy.in_doubt in ("ask", "fail"):
                     return (yield from self._found_out(entry))
@@ -756,19 +774,28 @@ async def _attempt(
     called: Called, key: str, attempts: RetryPolicy, call: EffectCall | None = None
 ) -> Any:
     if attempts.concurrency is None:
-        return await attempt(call, attempts, lambda: _call(called, key))
+        return await attempt(call, attempts, lambda: _call(called, key, call))
     async with passing(attempts):
-        return await attempt(call, attempts, lambda: _call(called, key))
+        return await attempt(call, attempts, lambda: _call(called, key, call))
 
 
-async def _call(called: Called, key: str) -> Any:
+async def _call(called: Called, key: str, call: EffectCall | None) -> Any:
     fn, (args, kwargs) = called.fn, called.arguments()
     kwargs = _with_key(fn, kwargs, key)
     if inspect.iscoroutinefunction(fn):
-        return await fn(*args, **kwargs)
+        return await _begun(call, fn, args, kwargs)
     # A plain function may block, and the loop has other things to do meanwhile.
-    result = await asyncio.to_thread(fn, *args, **kwargs)
+    result = await asyncio.to_thread(_begun, call, fn, args, kwargs)
     return await result if inspect.isawaitable(result) else result
+
+
+def _begun(
+    call: EffectCall | None, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call *fn*, if the run is still held here."""
+    if call is not None:
+        call.begin()
+    return fn(*args, **kwargs)
 
 
 def _attempt_now(
@@ -777,9 +804,9 @@ def _attempt_now(
     fn, (args, kwargs) = called.fn, called.arguments()
     kwargs = _with_key(fn, kwargs, key)
     if attempts.concurrency is None:
-        return attempt_now(call, attempts, lambda: fn(*args, **kwargs))
+        return attempt_now(call, attempts, lambda: _begun(call, fn, args, kwargs))
     with passing_now(attempts):
-        return attempt_now(call, attempts, lambda: fn(*args, **kwargs))
+        return attempt_now(call, attempts, lambda: _begun(call, fn, args, kwargs))
 
 
 def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
