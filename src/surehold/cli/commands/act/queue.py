@@ -153,8 +153,8 @@ def _list(cli: ui.Cli) -> None:
             ui.Column("limits", lambda one: _limit_text(one.settings), gives=True),
         )
         for one in left:
-            runs = f"{one.runs} ready {'run' if one.runs == 1 else 'runs'} of {one.queue}"
-            yield ui.Line.of(ui.Cell(f"no worker serves {one.target}: ", "yellow"), f"{runs}")
+            runs = f"{ui.counted(one.runs, 'ready run')} of {one.queue}"
+            yield ui.Line.of(ui.Cell(f"no worker serves {one.target}: ", "yellow"), runs)
 
     cli.give(QueueList(queues=found, unserved=left), text)
     if cli.for_people and not found:
@@ -170,7 +170,7 @@ def _limit_text(settings: QueueSettings) -> str:
     if settings.rate is not None:
         told.append(f"{settings.rate} in {settings.period:g} s")
     if settings.attempts != QueueSettings().attempts:
-        told.append(f"{settings.attempts} {'attempt' if settings.attempts == 1 else 'attempts'}")
+        told.append(ui.counted(settings.attempts, "attempt"))
     return ", ".join(told)
 
 

@@ -36,10 +36,10 @@ def savings(
 def _text(document: Savings) -> Iterator[object]:
     for one in document.savings:
         yield ui.Line.of(ui.Cell(one.group, "bold"), f"  {_line(one)}")
-    yield f"{_line(document.total)} in {document.total.runs} runs"
+    yield f"{_line(document.total)} in {ui.counted(document.total.runs, 'run')}"
 
 
 def _line(one: Saving) -> str:
     money = f"{shown(one.dollars)}, " if one.dollars else ""
-    starts = "1 start" if one.starts == 1 else f"{one.starts} starts"
-    return f"{one.calls} calls, {money}{duration(one.seconds)} saved in {starts}"
+    saved = f"{money}{duration(one.seconds)} saved in {ui.counted(one.starts, 'start')}"
+    return f"{ui.counted(one.calls, 'call')}, {saved}"
