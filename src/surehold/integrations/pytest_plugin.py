@@ -8,6 +8,7 @@ recorded fails the test, with the nearest recorded one.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 from surehold.errors import NotFoundError, ShapeError, UsageError
 
 _MARK = "surehold"
+_LONGEST = 100
+"""Letters of a test's name in that of its recording."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,8 +48,11 @@ def recording_path(item: pytest.Item, named: str | None) -> Path:
     here = item.path.parent
     if named is not None:
         return here / named
-    owner = item.cls.__name__ + "." if isinstance(item, pytest.Function) and item.cls else ""
-    name = re.sub(r"[^\w.\-\[\]]+", "-", f"{owner}{item.name}")
+    owner = item.cls.__qualname__ + "." if isinstance(item, pytest.Function) and item.cls else ""
+    whole = f"{owner}{item.name}"
+    name = re.sub(r"[^\w.\-\[\]]+", "-", whole)[:_LONGEST]
+    if name != whole:  # another test may have the rest in common
+        name += "-" + hashlib.sha256(whole.encode()).hexdigest()[:8]
     return here / "recordings" / item.path.stem / f"{name}.jsonl"
 
 
