@@ -13,6 +13,9 @@ Prices: TypeAlias = Mapping[str, tuple[float, float]]
 >>> table: Prices = {"ollama:llama3.2": (0.0, 0.0), "gpt-mine": (1.5, 6.0)}
 """
 
+_OWN = ("localhost", "ollama")
+"""Servers of one's own: no list has their prices, so none is loaded, which takes a while."""
+
 
 def cost_of(
     usage: Usage, provider: str, model: str, prices: Prices | None = None, *, base_url: str = ""
@@ -30,6 +33,8 @@ def cost_of(
     price = own.get(f"{provider}:{model}", own.get(model))
     if price is not None:
         return (usage.input_tokens * price[0] + usage.output_tokens * price[1]) / 1e6
+    if provider in _OWN:
+        return None
     try:
         from genai_prices import Usage as Tokens
         from genai_prices import calc_price
