@@ -275,3 +275,21 @@ def test_a_storage_of_weeks_says_what_it_grows_a_day_however_much_was_written_to
     week = sizes["run-3"] + sizes["run-0"] + sizes["long"] * 7 / 39
     assert survey.per_day == pytest.approx(week / 7, abs=2)
     assert (survey.old_runs, survey.old) == (1, sizes["run-39"])
+
+
+def test_old_runs_are_counted_though_only_the_newest_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What expiry would free is asked of the whole storage."""
+    storage, now = MemoryStorage(), datetime.now(UTC)
+    with CheckpointManager(storage, clock=lambda: now - timedelta(days=40)) as manager:
+        spend(manager, "old", 2)
+    with CheckpointManager(storage) as manager:
+        for number in range(4):
+            spend(manager, f"new-{number}", 2)
+        whole = survey_storage(manager)
+        monkeypatch.setattr("surehold.views.stats._MOST_COUNTED", 3)
+        survey = survey_storage(manager)
+    assert (whole.count, whole.more, whole.per_day is not None) == (5, False, True)
+    assert (survey.count, survey.more) == (3, True)
+    assert survey.old_runs == whole.old_runs == 1 and survey.old == whole.old > 0

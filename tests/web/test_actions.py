@@ -95,6 +95,7 @@ def test_forgetting_is_previewed_with_reasons(page: Browser, manager: Checkpoint
     text = text_of(page.get("/act/forget?id=crawl&keep_last=5"))
     assert "116 are dropped and 5 are kept" in text
     assert "surehold forget crawl --keep-last 5" in text
+    assert "crawl@1 to @116" in text and "drop 116 no rule keeps it" in text
     assert len(manager.list_checkpoints("crawl")) == 121
     assert page.submit("/act/forget", id="crawl", keep_last="5").status_code == 303
     assert len(manager.list_checkpoints("crawl")) == 5
@@ -228,6 +229,15 @@ def runner(manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> Any:
     with TestClient(site, base_url=BASE) as client:
         client.__class__ = Browser
         yield client, started
+
+
+def test_a_refused_resume_gives_no_command_that_fails_as_well(
+    runner: Any, manager: CheckpointManager
+) -> None:
+    manager.save_checkpoint(surehold.AgentState(agent_id="ada", run_id="agent", step_number=1))
+    told = runner[0].get("/act/resume?id=agent").text
+    assert "start the program that began it again" in told
+    assert "surehold resume" not in told and "resume_sync" not in told
 
 
 def test_a_resume_says_which_steps_run_and_what_they_may_cost(

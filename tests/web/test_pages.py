@@ -101,7 +101,7 @@ def test_the_cost_is_that_up_to_the_chosen_step(page: Browser) -> None:
         ("conversation", "assistant"),
         ("state", "/approved + added true"),
         ("effects", "No effects were recorded in this step"),
-        ("cost", "search 3"),
+        ("cost", "search $0.006 3"),
         ("events", "approve@6"),
         ("raw", "final"),
         ("state&shape=full", '"topic": "kelp"'),
@@ -307,6 +307,64 @@ def test_a_call_is_shown_once_with_its_arguments_and_its_result(
     text = text_of(open_page(manager).get("/run?id=pays&tab=effects&step=1"))
     assert text.count("pay@") == 1 and "Called with amount=12" in text
     assert re.search(r'Returned { "paid": 12 }', text)
+
+
+def test_a_comparison_of_what_is_not_there_comes_back_in_its_form(page: Browser) -> None:
+    answer = page.get("/compare?a=reprot-mon&b=crawl")
+    assert answer.status_code == 404
+    assert 'name="a" value="reprot-mon"' in answer.text and 'name="b" value="crawl"' in answer.text
+    assert '<p class="error" role="alert">No run, name or checkpoint' in answer.text
+    assert 'Did you mean <a href="/compare?a=report-mon&amp;b=crawl">report-mon</a>' in answer.text
+
+
+def test_the_forks_that_are_ticked_first_are_two_tips(page: Browser, manager: Any) -> None:
+    at = manager.list_checkpoints("report-mon-kids")[-1].checkpoint_id
+    for name in ("one", "two"):
+        manager.fork_from_checkpoint(at, name)
+
+    def ticked(path: str, status: int = 200) -> list[str]:
+        answer = page.get(path)
+        assert answer.status_code == status
+        return re.findall(r'name="pick" value="([^"]+)" checked', answer.text)
+
+    assert sorted(ticked("/forks?id=report-mon")) == ["one", "two"]
+    assert "one" in ticked("/forks?id=one")
+    assert ticked("/compare?pick=one", 400) == ["one"]
+
+
+def test_the_cost_of_a_run_is_added_up_under_its_own_heads(page: Browser) -> None:
+    text = page.get("/run?id=report-mon&tab=cost").text
+    rows = [[int(cell.replace(",", "")) for cell in row[3:]] for row in rows_of(text, "by node")]
+    summed = re.findall(r">([\d,]+)</td>", text.partition("<tfoot>")[2].partition("</tfoot>")[0])
+    assert [int(one.replace(",", "")) for one in summed] == [
+        sum(column) for column in zip(*rows, strict=True)
+    ]
+    assert "$0.021" in text.partition("<tfoot>")[2].partition("</tfoot>")[0]
+
+
+def test_an_event_is_one_row_with_its_time(manager: CheckpointManager, open_page: Open) -> None:
+    with surehold.run("paid", storage=manager) as run:
+        run.effect("pay", lambda: "receipt 81")
+        run.checkpoint(node="pay", n=1)
+    text = open_page(manager).get("/run?id=paid&tab=events").text
+    (row,) = (one for one in rows_of(text, "Records beside") if one[1].startswith("effect"))
+    assert row[1] == "effect done" and re.fullmatch(r"\d\d:\d\d:\d\d", row[-1])
+
+
+def test_what_is_no_node_is_called_by_a_plain_word(page: Browser) -> None:
+    text = text_of(page.get("/run?id=report-mon&nested=1"))
+    assert " 0 start " in text and " routine " not in text
+
+
+def test_a_search_that_found_nothing_yet_offers_to_go_on(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    for number in range(200):
+        with surehold.run(f"many-{number}", storage=manager) as run:
+            run.checkpoint(n=number)
+    answer = open_page(manager).get("/?search=nowhere-to-be-found")
+    assert "No run matches so far; older ones are not searched yet." in text_of(answer)
+    assert "Search older runs" in answer.text
 
 
 def test_the_forks_of_a_family_are_drawn_without_a_crossing(

@@ -53,6 +53,7 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead Requeue…"]
     assert "Requeue" in text_of(queued.get("/run?id=night-2"))
     words = text_of(queued.get("/run?id=night-1"))
+    assert "Step 0 of 0" not in words and "Cancel…" in words
     assert "It is number 1 of 1 in the queue nights" in words
     assert "surehold worker tests.web.test_queues:nightly --queues nights" in words
     wrong = {row[0]: row[-1] for row in rows_of(queued.get("/health").text, "<h2>Failed")}

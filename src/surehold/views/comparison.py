@@ -20,7 +20,7 @@ from surehold.views.forks import Origin, fork_origins
 from surehold.views.run import Pasts, nodes_of, step_words
 from surehold.views.timeline import TimelineEntry, entries_from
 from surehold.views.values import ChatTurn, read_turns, state_at, value_before
-from surehold.views.words import keys_of
+from surehold.views.words import keys_of, step_name
 
 _MOST_RECORDS = 600
 """Records of each side that are read to find where the two diverge."""
@@ -164,7 +164,7 @@ def compare(manager: CheckpointManager, pasts: Pasts, one: Header, two: Header) 
         parting = _parting(manager, pasts, shared)
     if one.run_id == two.run_id:
         between = a if one.seq > two.seq else b
-        nodes = [entry.header.node or entry.header.kind for entry in between.entries]
+        nodes = [step_name(entry.header) for entry in between.entries]
         words = _words_between(nodes, is_partial=between.is_partial)
     else:
         words, places = _divergence(one, two, a, b)
@@ -208,7 +208,7 @@ def _rung(entry: TimelineEntry | None) -> Rung | None:
         run_id=header.run_id,
         seq=header.seq,
         step=header.step,
-        node=header.node or header.kind,
+        node=step_name(header),
         words=step_words(entry.changes),
         dollars=sum(note.dollars for note in entry.notes),
     )
@@ -346,7 +346,7 @@ def _places(left: TimelineEntry, right: TimelineEntry) -> Places:
 
 
 def _node(entry: TimelineEntry) -> str:
-    return entry.header.node or entry.header.kind
+    return step_name(entry.header)
 
 
 def _changed(entry: TimelineEntry) -> list[tuple[str, str]]:

@@ -23,7 +23,8 @@ from typing import NamedTuple
 from surehold.core.records import Header
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import NotFoundError, UsageError
-from surehold.storage.base import RecordQuery, RunInfo, RunQuery
+from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage
+from surehold.views.runs import did_you_mean, runs_near
 
 _ADDRESS = re.compile(r"(?P<run>.*?)(?:@(?P<step>[0-9]{1,18}))?(?:~(?P<back>[0-9]{0,9}))?", re.S)
 _PATH = re.compile(r"(?P<address>.*):(?P<path>(?:state|metadata)(?:[.\[].*)?)", re.S)
@@ -94,7 +95,7 @@ class Finder:
             header = self.checkpoint(text)
             run = self._reader.run(header.run_id)
         if run is None:
-            raise _no_run(text)
+            raise _no_run(self._storage, text)
         return run
 
     def earlier(self, text: str) -> Header | None:
@@ -206,14 +207,14 @@ class Finder:
 
     def _by_id(self, text: str) -> Header:
         if len(text) < _SHORTEST_ID or not self._storage.find(text):
-            raise _no_run(text)
+            raise _no_run(self._storage, text)
         return self._reader.resolve(text)
 
 
-def _no_run(text: str) -> NotFoundError:
-    return NotFoundError(
-        f"no run, name or checkpoint {text!r}", hint="surehold runs lists them", run_id=text
-    )
+def _no_run(storage: Storage, text: str) -> NotFoundError:
+    near = runs_near(storage, parse(text).run)
+    hint = did_you_mean(near, "surehold runs lists them")
+    return NotFoundError(f"no run, name or checkpoint {text!r}", hint=hint, run_id=text, near=near)
 
 
 def _no_step(run: RunInfo, parsed: Parsed, newest: Header) -> NotFoundError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from difflib import get_close_matches
 from itertools import chain, islice
 from threading import Lock
 from typing import Annotated, Any
@@ -33,6 +34,8 @@ PER_PAGE = 25
 _EXAMINED = 150
 """Runs that one page of a search looks at."""
 _RUNS_KNOWN = 2000
+_NEAR = 500
+"""Newest runs among which one with a similar id is looked for."""
 _MOST_BY_ID = 10
 _MOST_CHARACTERS = 4000
 """Longer texts of runs are not kept."""
@@ -278,3 +281,15 @@ def read_shown_status(manager: CheckpointManager, text: str) -> str:
             hint=f"{nearest(text, SHOWN_STATUSES)}one of {', '.join(SHOWN_STATUSES)}",
         )
     return status
+
+
+def runs_near(storage: Storage, text: str) -> list[str]:
+    """Ids like *text*, or with it inside, among those of the newest runs."""
+    known = [one.run_id for one in storage.runs(RunQuery(limit=_NEAR))]
+    near = get_close_matches(text[:100], known, n=3)
+    return near or [one for one in known if text and text in one][:3]
+
+
+def did_you_mean(near: list[str], otherwise: str) -> str:
+    """The hint that names near ids."""
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise

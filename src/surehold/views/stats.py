@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from surehold.views.documents import Document
 
 _SAMPLE = 20
 _MOST_RUNS = 1000
+_MOST_COUNTED = 5000
 _MOST_RECORDS = 2000
 _MOST_SPANS = 40
 _LISTED = 25
@@ -248,17 +250,18 @@ class StorageSurvey(msgspec.Struct, frozen=True, kw_only=True):
     old: int
     """Bytes of the runs that were completed more than 30 days ago."""
     old_runs: int
+    """At most 5,000, of all runs."""
 
 
-def newest_runs(manager: CheckpointManager) -> tuple[list[RunInfo], bool]:
+def newest_runs(manager: CheckpointManager, most: int = _MOST_RUNS) -> tuple[list[RunInfo], bool]:
     """The newest runs that a survey looks at, and if there are more."""
-    runs = list(manager.storage.runs(RunQuery(limit=_MOST_RUNS + 1)))
-    return runs[:_MOST_RUNS], len(runs) > _MOST_RUNS
+    runs = list(manager.storage.runs(RunQuery(limit=most + 1)))
+    return runs[:most], len(runs) > most
 
 
 def survey_storage(manager: CheckpointManager) -> StorageSurvey:
     """Count the bytes of the newest runs, and of the newest records by kind."""
-    runs, more = newest_runs(manager)
+    runs, more = newest_runs(manager, _MOST_COUNTED)
     stored: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for run in runs:
@@ -274,7 +277,8 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
     total = sum(run.stored for run in runs)
     growth, unit = _growth(runs, total)
     before = datetime.now(UTC) - _OLD
-    old = [run for run in runs if run.status == "completed" and run.saved_at < before]
+    query_old = RunQuery(status="completed", saved_before=before, limit=_MOST_COUNTED)
+    old = list(manager.storage.runs(query_old))
     return StorageSurvey(
         at=datetime.now(UTC),
         count=len(runs),
@@ -307,14 +311,20 @@ def _growth(runs: Sequence[RunInfo], total: int) -> tuple[list[Growth], str]:
         unit, form = "hour", "%Y-%m-%d %H:00"
     elif seconds <= _MOST_SPANS * 86_400:
         unit, form = "day", "%Y-%m-%d"
+    begins = [_begin(last, unit)]
+    while begins[0] > first and len(begins) < _MOST_SPANS:
+        begins.insert(0, _begin(begins[0] - timedelta(microseconds=1), unit))
+    ends = [*begins[1:], last + timedelta(microseconds=1)]
+    stored, wrote = [0.0] * len(begins), [0] * len(begins)
+    for run in runs:
+        until = bisect_right(begins, run.saved_at)
+        for at in range(max(0, bisect_right(begins, run.started_at) - 1), until):
+            stored[at] += _written(run, begins[at], ends[at]) or 0
+            wrote[at] += 1
     spans: list[Growth] = []
-    end = _begin(last, unit)
-    until = last + timedelta(microseconds=1)
-    while until > first and len(spans) < _MOST_SPANS:
-        parts = [part for run in runs if (part := _written(run, end, until)) is not None]
-        spans.append(Growth(f"{end:{form}}", int(sum(parts)), len(parts), total))
-        total = max(0, total - spans[-1].stored)
-        end, until = _begin(end - timedelta(microseconds=1), unit), end
+    for begin, size, count in zip(begins[::-1], stored[::-1], wrote[::-1], strict=True):
+        spans.append(Growth(f"{begin:{form}}", int(size), count, total))
+        total = max(0, total - int(size))
     return spans[::-1], unit
 
 

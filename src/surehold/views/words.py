@@ -12,6 +12,7 @@ from surehold.core.values import encode
 from surehold.engine.journal import Change
 
 _SHORT = 60
+_KINDS = {"routine": "checkpoint", "final": "end", "recovery": "stop", "interrupt": "pause"}
 _WALL = 3
 """More keys than these that begin empty are counted, not named."""
 
@@ -96,6 +97,13 @@ def when(moment: datetime, now: datetime | None = None) -> str:
 def cut(text: str, width: int) -> str:
     """*text*, shortened to *width* characters with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def step_name(step: Any) -> str:
+    """The node of a step, or what the step is if no node is recorded."""
+    if step.kind == "routine" and not step.step:
+        return str(step.node or "start")
+    return str(step.node or _KINDS.get(step.kind, step.kind))
 
 
 def value_text(value: Any, width: int = _SHORT) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -33,6 +33,7 @@ from surehold.views.run import (
     spending,
     turns_of_calls,
     with_old,
+    without_begins,
 )
 from surehold.views.runs import Filter, errors_of, read_runs
 from surehold.views.stats import Figures, newest_runs
@@ -47,7 +48,7 @@ from surehold.views.waiting import (
 from surehold.views.words import value_text
 from surehold.web.drawing import draw_forks, draw_growth, draw_strip, draw_times, graph_of
 from surehold.web.rendering import pretty
-from surehold.web.site import Site, asked, filter_of, named
+from surehold.web.site import Site, asked, filter_of, named, status_of
 
 TABS = (
     "overview",
@@ -222,9 +223,8 @@ class Pages:
             past = self._site.pasts.of(view.run)
             shown["models"] = spending(past, view.chosen.header.seq, "model")
         if tab == "events":
-            shown["notes"] = [*reversed(view.after)] + [
-                note for entry in view.entries for note in reversed(entry.notes)
-            ]
+            notes = [note for entry in view.entries for note in reversed(entry.notes)]
+            shown["notes"] = without_begins([*reversed(view.after), *notes])
         shown["grown"] = sum(
             change.path.endswith("/-") and change.path.count("/") == 2
             for change in view.chosen.changes
@@ -249,22 +249,50 @@ class Pages:
         """Compare two checkpoints."""
         picked = request.query_params.getlist("pick")
         if len(picked) not in (0, 2):
-            raise UsageError(f"{len(picked)} runs were chosen", hint="choose two to compare")
+            return self.forks(request, picked)
         a, b = picked or (asked(request, "a"), asked(request, "b"))
         site, found = self._site, None
+        wrong: SureholdError | None = None
         if a and b:
-            one, two = site.finder.checkpoint(a), site.finder.checkpoint(b)
-            found = compare(site.manager, site.pasts, one, two)
-        newest = [] if found else read_runs(site.manager, site.texts, Filter()).runs
-        return site.page(request, "compare.html", a=a or "", b=b or "", found=found, newest=newest)
-
-    def forks(self, request: Request) -> Response:
-        """Show the family of a run as a tree, of which two are chosen to be compared."""
-        site = self._site
-        run_id = named(request, "id")
-        tree = read_tree(site.manager, run_id)
+            try:
+                one, two = site.finder.checkpoint(a), site.finder.checkpoint(b)
+                found = compare(site.manager, site.pasts, one, two)
+            except (NotFoundError, UsageError) as error:  # said in the form, with what was written
+                wrong = error
         return site.page(
-            request, "forks.html", run_id=run_id, tree=tree.runs, drawing=draw_forks(tree.runs)
+            request,
+            "compare.html",
+            status=status_of(wrong) if wrong else 200,
+            a=a or "",
+            b=b or "",
+            found=found,
+            newest=[] if found else read_runs(site.manager, site.texts, Filter()).runs,
+            wrong=wrong,
+            near=wrong.facts.get("near", ()) if wrong else (),
+            is_first=bool(wrong and wrong.facts.get("run_id") == a),
+        )
+
+    def forks(self, request: Request, picked: Sequence[str] = ()) -> Response:
+        """Show the family of a run as a tree, of which two are ticked to be compared.
+
+        Ticked first are two tips, and the run itself if it is a tip. A comparison of *picked* runs
+        that are not two comes back here.
+        """
+        site = self._site
+        run_id = picked[0] if picked else named(request, "id")
+        tree = read_tree(site.manager, run_id).runs
+        origins = {run.forked_from.run_id for run in tree if run.forked_from}
+        tips = [run.run_id for run in tree if run.run_id not in origins]
+        tips.sort(key=run_id.__eq__)
+        return site.page(
+            request,
+            "forks.html",
+            status=400 if picked else 200,
+            run_id=run_id,
+            tree=tree,
+            picked=len(picked),
+            ticked=picked or (tips if len(tips) > 1 else [run.run_id for run in tree])[-2:],
+            drawing=draw_forks(tree),
         )
 
     def costs(self, request: Request) -> Response:

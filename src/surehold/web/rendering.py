@@ -36,7 +36,7 @@ from surehold.views.run import (
     step_words,
 )
 from surehold.views.values import read_turn
-from surehold.views.words import ago, counted, cut, money, size, span, value_text
+from surehold.views.words import ago, counted, cut, money, size, span, step_name, value_text
 from surehold.web.forms import fields_of
 from surehold.web.markdown import told
 
@@ -146,6 +146,7 @@ def make_environment() -> Environment:
         symbol=lambda status: _SYMBOLS.get(status, "•"),
         value=_shown,
         brief=value_text,
+        step_name=step_name,
         step_words=partial(step_words, width=60),
         by_list=by_list,
         call_words=call_words,

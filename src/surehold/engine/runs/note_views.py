@@ -44,6 +44,8 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float = 0.0
     facts: dict[str, Any] = {}
     """Metadata of the note's header."""
+    saved_at: datetime | None = None
+    """When it was written; None for a record whose header is lost."""
 
 
 _OPENED = {kind: content for kind, content in NOTE_KINDS.items() if kind != "item"}
@@ -59,6 +61,7 @@ def view_note(reader: Reader, record: Record) -> NoteView:
         "step": header.step,
         "node": header.node,
         "facts": dict(header.metadata),
+        "saved_at": header.saved_at,
     }
     kind = _OPENED.get(header.kind)
     if kind is None:

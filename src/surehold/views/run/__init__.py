@@ -10,6 +10,7 @@ from surehold.views.run.calls import asked_in as asked_in
 from surehold.views.run.calls import call_words as call_words
 from surehold.views.run.calls import calls_of as calls_of
 from surehold.views.run.calls import turns_of_calls as turns_of_calls
+from surehold.views.run.calls import without_begins as without_begins
 from surehold.views.run.outcome import Accepted as Accepted
 from surehold.views.run.outcome import Code as Code
 from surehold.views.run.outcome import CodeList as CodeList

@@ -75,9 +75,14 @@ def window(
 
 def calls_of(notes: Iterable[NoteView]) -> list[NoteView]:
     """The calls among notes: each once, with its outcome if it has one."""
-    effects = [note for note in notes if note.kind == "effect"]
-    ended = {note.id for note in effects if note.state != "begun"}
-    return [note for note in effects if note.state != "begun" or note.id not in ended]
+    return [note for note in without_begins(notes) if note.kind == "effect"]
+
+
+def without_begins(notes: Iterable[NoteView]) -> list[NoteView]:
+    """The notes without the begins of calls whose outcome is among them."""
+    every = list(notes)
+    ended = {note.id for note in every if note.kind == "effect" and note.state != "begun"}
+    return [note for note in every if note.state != "begun" or note.id not in ended]
 
 
 def call_words(note: NoteView, width: int) -> str:

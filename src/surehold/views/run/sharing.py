@@ -8,7 +8,7 @@ from surehold.views.costs import Spending
 from surehold.views.run.overview import step_words
 from surehold.views.run.window import RunView
 from surehold.views.values import ChatTurn
-from surehold.views.words import counted, cut, money
+from surehold.views.words import counted, cut, money, step_name
 
 _STEPS = 12
 _TURNS = 4
@@ -27,7 +27,7 @@ def as_markdown(view: RunView, turns: Sequence[ChatTurn], costs: Sequence[Spendi
     for entry in view.entries[:_STEPS]:
         one = entry.header
         said = entry.error or step_words(entry.changes)
-        lines.append(f"| {one.step} | {_cell(one.node or one.kind)} | {_cell(cut(said, 100))} |")
+        lines.append(f"| {one.step} | {_cell(step_name(one))} | {_cell(cut(said, 100))} |")
     if len(view.entries) > _STEPS or view.older is not None:
         lines.append("| | | earlier steps are left out |")
     for turn in turns[-_TURNS:]:

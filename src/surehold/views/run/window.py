@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -12,17 +11,15 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView
 from surehold.engine.runs.messages import attributes_of, status_of
 from surehold.errors import NotFoundError
-from surehold.storage.base import RecordQuery, RunInfo, RunQuery
+from surehold.storage.base import RecordQuery, RunInfo
 from surehold.views.forks import children_of, fork_origins
 from surehold.views.run.calls import CALL_DOORS, window, with_calls
-from surehold.views.runs import RunSummary, summaries
+from surehold.views.runs import RunSummary, did_you_mean, runs_near, summaries
 from surehold.views.timeline import TimelineEntry, entries_from, record_after, with_settled
 
 WINDOW = 50
 _NEWER = 6
 """Steps newer than the chosen one that a window begins with, if each has one note."""
-_NEAR = 500
-"""Newest runs among which one with a similar id is looked for."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +54,8 @@ def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
     """The run with that id, or a `NotFoundError`."""
     run = manager.reader.run(run_id)
     if run is None:
-        known = [one.run_id for one in manager.storage.runs(RunQuery(limit=_NEAR))]
-        near = get_close_matches(run_id[:100], known, n=3)
-        near = near or [one for one in known if run_id and run_id in one][:3]
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "see the list of runs"
+        near = runs_near(manager.storage, run_id)
+        hint = did_you_mean(near, "see the list of runs")
         raise NotFoundError(f"there is no run {run_id!r}", hint=hint, run_id=run_id, near=near)
     return run
 

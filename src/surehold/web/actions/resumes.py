@@ -109,11 +109,12 @@ class ResumeAction(Action):
     ) -> ActionPlan:
         name = entry.partition(":")[2] or "graph"
         imports = [f"A new process on this machine imports {entry}."] if entry else []
+        works = self.works_elsewhere(problem)
         return ActionPlan(
             title=f"Resume {run.run_id}",
             what=[*said, *imports],
-            command=shell("resume", run.run_id, "--yes"),
-            python=f"{name}.resume_sync({run.run_id!r})",
+            command=shell("resume", run.run_id, "--yes") if works else "",
+            python=f"{name}.resume_sync({run.run_id!r})" if works else "",
             button="Resume",
             hidden={"id": run.run_id},
             heads=("What", "Which", "Then"),
@@ -122,6 +123,10 @@ class ResumeAction(Action):
             problem=problem,
             back=page_of(run.run_id),
         )
+
+    def works_elsewhere(self, problem: str) -> bool:
+        """True unless the command and the call would fail as well."""
+        return not problem or not self._processes.possible
 
     def do(self, given: Given, who: str) -> str:
         run = run_in(self._site, given)
@@ -219,12 +224,15 @@ class RewindAction(Action):
         said: list[str] = []
         try:
             plan = explain(self._site.manager.reader, None, run.run_id)
-            said = [rewind_text(self._site.manager.storage, plan, header, now=False)]
+            told = rewind_text(self._site.manager.storage, plan, header, now=False)
+            said = [f"{told[:1].upper()}{told[1:]}."]
             problem = problem or _too_late(plan, header) or plan.problem
         except SureholdError as error:
             problem = problem or str(error)
         name = entry.partition(":")[2] or "graph"
         target = f"{run.run_id}@{header.step}"
+        call = f"{name}.resume_sync({run.run_id!r}, checkpoint_id={header.id!r})"
+        works = self._resume.works_elsewhere(problem)
         return ActionPlan(
             title=f"Rewind {run.run_id} to step {header.step}",
             what=[
@@ -232,8 +240,8 @@ class RewindAction(Action):
                 "The records after that step stay in the journal, on an abandoned branch.",
                 *([f"A new process on this machine imports {entry}."] if entry else []),
             ],
-            command=shell("resume", target, "--yes"),
-            python=f"{name}.resume_sync({run.run_id!r}, checkpoint_id={header.id!r})",
+            command=shell("resume", target, "--yes") if works else "",
+            python=call if works else "",
             button="Rewind and resume",
             hidden={"checkpoint": header.id},
             heads=("What", "Which", "Then"),

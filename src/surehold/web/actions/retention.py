@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from surehold.core.policy import Rules
+from itertools import groupby
+
+from surehold.core.policy import Decision, Rules
 from surehold.engine.retention import bulk
 from surehold.engine.runs import note_action
 from surehold.storage.base import RunInfo, RunQuery
@@ -11,6 +13,22 @@ from surehold.web.actions.plan import Action, ActionPlan, page_of, run_in, shell
 from surehold.web.forms import Field, Given
 
 _SHOWN = 200
+
+
+def _alike(one: Decision) -> tuple[str, bool, tuple[str, ...]]:
+    """The facts by which neighbours are listed as one."""
+    return one.header.run_id, one.keep, tuple(one.reasons)
+
+
+def _row(alike: list[Decision]) -> tuple[str, ...]:
+    newest, oldest = alike[0].header, alike[-1].header
+    several = len(alike) > 1
+    return (
+        f"{oldest.run_id}@{oldest.step}" + (f" to @{newest.step}" if several else ""),
+        f"{oldest.saved_at:%Y-%m-%d %H:%M} UTC",
+        ("keep" if alike[0].keep else "drop") + (f" {len(alike):,}" if several else ""),
+        ", ".join(alike[0].reasons),
+    )
 
 
 class ForgetAction(Action):
@@ -25,6 +43,7 @@ class ForgetAction(Action):
         if rules.empty:
             none = "There are no rules, so nothing is dropped. Give one below and preview."
         listed = sorted(decisions, key=lambda one: one.keep)
+        rows = [_row([*group]) for _, group in groupby(listed, key=_alike)]
         last, within = given.get("keep_last", ""), given.get("keep_within", "")
         return ActionPlan(
             title=f"Forget checkpoints of {where}",
@@ -42,17 +61,9 @@ class ForgetAction(Action):
                 Field(name="keep_last", label="Keep the newest", value=last, help="A count."),
                 Field(name="keep_within", label="Keep all within", value=within, help="As 7d12h."),
             ],
-            heads=("Checkpoint", "Saved", "Decision", "Reasons"),
-            table=[
-                (
-                    f"{one.header.run_id}@{one.header.step}",
-                    f"{one.header.saved_at:%Y-%m-%d %H:%M} UTC",
-                    "keep" if one.keep else "drop",
-                    ", ".join(one.reasons),
-                )
-                for one in listed[:_SHOWN]
-            ],
-            left_out=max(0, len(listed) - _SHOWN),
+            heads=("Checkpoints", "Saved", "Decision", "Reasons"),
+            table=rows[:_SHOWN],
+            left_out=max(0, len(rows) - _SHOWN),
             problem=none,
             previews=True,
             destroys=True,

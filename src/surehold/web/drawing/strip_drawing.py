@@ -7,7 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from surehold.views.run import Past, StripStep, in_buckets
-from surehold.views.words import cut, money, span
+from surehold.views.words import cut, money, span, step_name
 
 _WIDE = 1000.0
 _MOST = 500
@@ -115,7 +115,7 @@ def _text(group: list[StripStep], marks: tuple[str, ...]) -> str:
     dollars = sum(each.dollars for each in group)
     step = f"steps {group[0].step} to {one.step}" if several else f"step {one.step}"
     facts = [
-        f"{step} {'' if several else cut(one.node or one.kind, 40)}".strip(),
+        f"{step} {'' if several else cut(step_name(one), 40)}".strip(),
         span(_worked(group)),
         money(dollars),
         *("another process resumed" if mark == "resumed" else mark for mark in marks),

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from surehold.views.timeline import TimelineEntry
-from surehold.views.words import cut
+from surehold.views.words import cut, step_name
 
 _WIDE = 660
 _LEFT = 112
@@ -70,7 +70,7 @@ def draw_times(entries: Sequence[TimelineEntry]) -> TimeDrawing | None:
     units = [0.0 if pause else min(s, longest) for s, pause in zip(spans, resumed, strict=True)]
     room = max(200.0, _WIDE - _LEFT - 24 - (_GAP + 1) * sum(resumed) - len(units))
     scale = room / (sum(units) or 1.0)
-    names = [one.node or one.kind for one in ordered[1:]]
+    names = [step_name(one) for one in ordered[1:]]
     lanes = [*dict.fromkeys(names)]
     if len(lanes) > _MOST_LANES:
         lanes = [*lanes[: _MOST_LANES - 1], _OTHERS]

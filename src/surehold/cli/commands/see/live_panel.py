@@ -23,7 +23,7 @@ from surehold.views.band import read_band
 from surehold.views.costs import spent
 from surehold.views.run import step_words
 from surehold.views.timeline import timeline
-from surehold.views.words import ago, cut, money, span
+from surehold.views.words import ago, cut, money, span, step_name
 
 _STEPS = 8
 _RUNS = 15
@@ -54,7 +54,7 @@ def run_panel(manager: CheckpointManager, run_id: str, began: float) -> Panel:
         header = moment.header
         steps.add_row(
             f"{header.step}",
-            Text(plain(cut(header.node or header.kind, 24)), "bold"),
+            Text(plain(cut(step_name(header), 24)), "bold"),
             f"{header.saved_at.astimezone():%H:%M:%S}",
             Text(plain(cut(moment.error or step_words(moment.changes), 70))),
         )
