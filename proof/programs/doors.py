@@ -12,6 +12,7 @@ from typing import Any
 import surehold
 from proof.programs.runtime import RUN, Runtime
 from surehold.agents.models import Reply, ToolCall
+from surehold.core.values import encode
 from surehold.errors import Signal, StorageError, SureholdError, UsageError
 from surehold.testing.scripted import ScriptedModel
 
@@ -73,12 +74,16 @@ def _async_function(runtime: Runtime, body: Callable[..., Any], address: str) ->
     return work
 
 
+def _readable(run: Any) -> Any:
+    return json.loads(encode(run.state))
+
+
 def _loop(runtime: Runtime, body: Callable[..., Any], address: str) -> Callable[[], Any]:
     def work() -> Any:
         with surehold.run(RUN, storage=address) as run:
             runtime.run = run
             body(run)
-        return run.state
+        return _readable(run)
 
     return work
 
@@ -88,7 +93,7 @@ def _async_loop(runtime: Runtime, body: Callable[..., Any], address: str) -> Cal
         async with surehold.run(RUN, storage=address) as run:
             runtime.run = run
             await body(run)
-        return run.state
+        return _readable(run)
 
     return work
 

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +32,24 @@ class Fault(NamedTuple):
 def is_leaving(error: BaseException) -> bool:
     """True if a run is left with *error*."""
     return isinstance(error, Signal | ShapeError)
+
+
+@dataclass
+class Held:
+    """A part of a loop's state that its code holds under a name of its own."""
+
+    total: int = 0
+    seen: set[int] = field(default_factory=set)
+    counts: Counter[int] = field(default_factory=Counter)
+    newest: deque[int] = field(default_factory=lambda: deque(maxlen=3))
+    by_digit: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, number: int) -> None:
+        self.total += number
+        self.seen.add(number)
+        self.counts[number] += 1
+        self.newest.append(number)
+        self.by_digit[number % 10].append(number)
 
 
 class Runtime:
@@ -167,6 +187,7 @@ class Runtime:
         given = {
             "call": call,
             "fail": fail,
+            "refused": self._refused,
             "flaky": flaky,
             "change": change,
             "pay": paid,
@@ -180,6 +201,7 @@ class Runtime:
         return {
             **watched,
             **(_awaited if self.awaited else _plain)(watched["call"]),
+            "Held": Held,
             "asyncio": asyncio,
             "contextlib": contextlib,
             "surehold": surehold,
@@ -187,6 +209,11 @@ class Runtime:
 
     def _dice(self, call: Callable[..., Any], tag: str, number: int) -> Any:
         return call(tag, number, str(surehold.uuid4()), surehold.random())
+
+    async def _refused(self, tag: str, number: int) -> None:
+        """A failure that is not recorded."""
+        await asyncio.sleep(0)
+        raise ConnectionError(f"no network for {number}")
 
     def _wait(self, tag: str, number: int) -> Any:
         if self.waits_for_events:

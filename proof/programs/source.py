@@ -44,6 +44,8 @@ class _Writer:
         self._line(0, f"{self._def}def body(run):")
         kept = 'run.state.setdefault("log", [])' if self._door.endswith("loop") else "[]"
         self._line(1, f"log = {kept}")
+        if self._door.endswith("loop"):
+            self._line(1, 'held = run.state.setdefault("held", Held())')
         self._block(1, "b", 0, least=2)
         if self._chance.random() < 0.15:
             self._line(1, f"log.append({self._call('b', 'flaky')})")
@@ -99,6 +101,7 @@ class _Writer:
         kinds += [self._stack, self._tries]
         if self._async and self._failing:
             kinds += [self._gather, self._gather, self._group, self._branches, self._branches]
+            kinds += [self._failed_group]
         if self._door.endswith("function"):
             kinds += [self._child]
         if self._door.endswith("loop") and tag == "b":
@@ -257,6 +260,14 @@ class _Writer:
             self._line(depth + 1, f"task{number} = group.create_task({self._bare(tag, *kinds)})")
         self._line(depth, f"log.append(await task{number})")
 
+    def _failed_group(self, depth: int, tag: str, deep: int) -> None:
+        self._line(depth, "try:")
+        self._line(depth + 1, "async with asyncio.TaskGroup() as group:")
+        self._line(depth + 2, f"group.create_task({self._bare(tag, 'fail', 'refused')})")
+        self._line(depth, "except* ConnectionError as errors:")
+        self._line(depth + 1, "log.append([str(one) for one in errors.exceptions])")
+        self._line(depth + 1, f"log.append({self._call(tag)})")
+
     def _branches(self, depth: int, tag: str, deep: int) -> None:
         names, before = [], self._failing
         tolerant = self._chance.random() < 0.5
@@ -290,8 +301,10 @@ class _Writer:
         name = f"item{number}"
         self._line(depth, f"{self._def}for {name} in run.each({items}):")
         self._line(depth + 1, f'run.state["n"] = run.state.get("n", 0) + {name}')
+        self._line(depth + 1, "held.add(1)")
         self._block(depth + 1, tag, deep + 1)
         self._line(depth + 1, f'run.state.setdefault("items", []).append({name})')
+        self._line(depth + 1, f"held.add({name})")
         way = self._chance.random()
         if way < 0.25:
             self._line(depth + 1, f"if {name} == {self._chance.choice(items)}:")

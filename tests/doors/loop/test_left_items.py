@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 from tests.builders.counting import Counting
 
 import surehold
@@ -120,6 +123,43 @@ def chapters_with_breaks(run: Run, call: Callable[..., Any]) -> None:
         add(run, "letters")
 
 
+@dataclass
+class Book:
+    pages: int = 0
+    lines: list[str] = field(default_factory=list)
+
+
+class Shelf(msgspec.Struct):
+    books: dict[str, Book] = {}
+
+
+class Card(BaseModel):
+    seen: set[str] = set()
+
+
+def names_that_code_holds(run: Run, call: Callable[..., Any]) -> None:
+    book, shelf = run.state.setdefault("book", Book()), run.state.setdefault("shelf", Shelf())
+    queue = run.state.setdefault("queue", deque(maxlen=2))
+    counts, raw = (
+        run.state.setdefault("counts", Counter()),
+        run.state.setdefault("raw", bytearray()),
+    )
+    inside = run.state.setdefault("a", {}).setdefault("b", defaultdict(list))
+    cards = run.state.setdefault("cards", (Card(), [], {"all"}))
+    for chapter in run.each("ab"):
+        book.pages += call(1)
+        shelf.books[chapter] = Book(book.pages)
+        queue.append(chapter)
+        for page in run.each("xyz"):
+            counts[page] += call(2)
+            book.lines.append(chapter + page)
+            inside[chapter].append(page)
+            cards[0].seen.add(page)
+            cards[1].append(page)
+            cards[2].add(chapter)
+            raw.extend(page.encode())
+
+
 def partly_consumed(run: Run, call: Callable[..., Any]) -> None:
     for number in run.each(itertools.islice(itertools.count(), 3)):
         add(run, "sum", call(number))
@@ -183,6 +223,7 @@ PROGRAMS = [
     skipped,
     chapters,
     chapters_with_breaks,
+    names_that_code_holds,
     partly_consumed,
     two_loops_with_code_between,
     checkpoint_before_a_loop,

@@ -22,6 +22,7 @@ from surehold.core.values.frozen import FrozenDict as FrozenDict
 from surehold.core.values.frozen import FrozenList as FrozenList
 from surehold.core.values.frozen import Nature as Nature
 from surehold.core.values.frozen import at_path as at_path
+from surehold.core.values.in_place import put_back as put_back
 from surehold.core.values.list_snapshot import SeenList as SeenList
 from surehold.core.values.patch import LAZY_BYTES as LAZY_BYTES
 from surehold.core.values.patch import Base as Base

@@ -15,6 +15,7 @@ from surehold.core.cards import card
 from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
 from surehold.core.records import OPEN_FROM, Door, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, read_metadata
+from surehold.core.values import put_back
 from surehold.engine.commit import in_thread
 from surehold.engine.journal import Note
 from surehold.engine.leases import LEASE_SECONDS
@@ -279,7 +280,7 @@ class Run:
         context.saved_in = None
         if self._touched:
             saved = opened.rollback()
-            _put_back(self._state, saved.to_dict() if saved is not None else {})
+            put_back(self._state, saved.to_dict() if saved is not None else {})
 
     # Saving
 
@@ -801,20 +802,6 @@ def _chained(digest: str, item: Any) -> str:
 
 def _is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and args_digest((one,), {}) == args_digest((other,), {})
-
-
-def _put_back(now: Any, saved: Any) -> Any:
-    """Make *now* equal *saved*, keeping its dicts and lists: code may hold them."""
-    if type(now) is dict and type(saved) is dict:
-        made = {key: _put_back(now.get(key), value) for key, value in saved.items()}
-        now.clear()
-        now.update(made)
-    elif type(now) is list and type(saved) is list:
-        known = [*now, *[None] * (len(saved) - len(now))]
-        now[:] = [_put_back(old, new) for old, new in zip(known, saved, strict=False)]
-    elif not _is_same(now, saved):
-        return saved
-    return now
 
 
 async def _awaited(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
