@@ -386,6 +386,34 @@ async def test_a_time_limit_around_a_recorded_call_breaks_the_call_off(door: Any
     assert done == ["next"]
 
 
+@pytest.mark.parametrize("door", [as_async_function, as_async_loop, as_node])
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_a_group_whose_failure_is_handled_is_no_cancellation(
+    door: Any, recorded: bool
+) -> None:
+    async def refused() -> None:
+        await asyncio.sleep(0)
+        raise ConnectionError("no network")
+
+    async def body() -> None:
+        fails = step(refused, name="refused") if recorded else refused
+        with suppress(BaseExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fails())
+        await do("next")
+        try:
+            async with asyncio.TaskGroup(), asyncio.TaskGroup() as inner:
+                inner.create_task(fails())
+        except* ConnectionError:
+            await do("handled")
+
+    storage = MemoryStorage()
+    await door(body, storage)
+    assert done == ["next", "handled"]
+    await door(body, storage)
+    assert done == ["next", "handled"]
+
+
 def test_a_signal_between_two_calls_leaves_the_run_too() -> None:
     storage = MemoryStorage()
 

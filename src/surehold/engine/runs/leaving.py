@@ -10,9 +10,11 @@ while they are cancelled; sibling branches, and calls that have begun, finish.
 from __future__ import annotations
 
 import asyncio
+import functools
+import sys
 import threading
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surehold.errors import ShapeError, Signal
 
@@ -40,6 +42,7 @@ class Leaving:
         """Make the running task or thread the run's body."""
         self._body = running_task()
         if isinstance(self._body, asyncio.Task):
+            _let_groups_take_back()
             self._cancelled_before = self._body.cancelling()
 
     @property
@@ -115,6 +118,30 @@ class Leaving:
             max(self._last.get(where, 0), self._last.get(self._body, 0)) > count
             for count, where in (self._failed[id] for id in ids if id in self._failed)
         )
+
+
+@functools.cache
+def _let_groups_take_back() -> None:
+    """Let a `TaskGroup` take back its cancellation of its task, as 3.13 does.
+
+    Before 3.13 (gh-116720), a task whose group fails at the end of its block counts as cancelled
+    for ever, also if the code handles the failure: it could make no further recorded call.
+    """
+    if sys.version_info >= (3, 13):
+        return
+    group: Any = asyncio.TaskGroup
+    leave = group.__aexit__
+
+    @functools.wraps(leave)
+    async def __aexit__(self: Any, *how: Any) -> None:
+        before = self._parent_cancel_requested
+        try:
+            await leave(self, *how)
+        finally:
+            if self._parent_cancel_requested and not before:
+                self._parent_task.uncancel()
+
+    group.__aexit__ = __aexit__
 
 
 def running_task() -> Hashable:
