@@ -160,6 +160,29 @@ def test_concurrent_calls_that_end_in_any_order_are_given_back(
     assert server.count == 12
 
 
+async def test_a_request_that_is_cancelled_before_its_turn_leaves_its_answer_to_its_retry(
+    server: ModelServer, storage: str
+) -> None:
+    url = f"{server.url}/v1/chat/completions"
+    async with httpx.AsyncClient() as client:
+
+        async def one(text: str) -> str:
+            return (await client.post(url, json={"model": "m", "messages": [text]})).text
+
+        with surehold.record("mine", storage=storage):
+            live = [await one("first"), await one("second")]
+        with surehold.replay("mine", storage=storage) as recording:
+            early = asyncio.create_task(one("second"))
+            while not recording.replayed:
+                await asyncio.sleep(0)
+            early.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await early
+            assert recording.replayed == 0
+            assert [await one("first"), await one("second")] == live
+    assert (server.count, recording.replayed) == (2, 2)
+
+
 def test_a_call_that_was_in_flight_is_no_divergence(server: ModelServer, storage: str) -> None:
     """Two calls at once, of which the second alone was recorded when the program ended."""
     server.delay = lambda: 0.4 if server.count % 2 else 0.0

@@ -258,12 +258,7 @@ class Recording(Tape):
         self._ids += 1
         self._given[self._ids] = _Given(call, self._moved)
         self.replayed += 1
-        self.saved += Usage(
-            call.usage.input_tokens,
-            call.usage.output_tokens,
-            call.usage.cost_usd,
-            call.answer.seconds,
-        )
+        self.saved += _worth(call)
         hold = self._ordered and self._is_early(call)
         return TapeClaim("replay", self._ids, call.answer, hold)
 
@@ -384,6 +379,12 @@ class Recording(Tape):
 
     def release(self, id: int, refused: bool = False) -> None:
         with self._lock:
+            given = self._given.pop(id, None)
+            if given is not None:
+                self._left[given.call.id] = given.call
+                self._slots[given.call.key].discard(given.call.slot)
+                self.replayed -= 1
+                self.saved -= _worth(given.call)
             live = self._lives.pop(id, None)
             if live is not None and position(live.key, live.slot) not in self._calls:
                 self._slots[live.key].discard(live.slot)
@@ -419,3 +420,9 @@ class Recording(Tape):
         """Recorded calls without a request in this start."""
         with self._lock:
             return sorted(self._left.values(), key=lambda call: call.number)
+
+
+def _worth(call: RecordedCall) -> Usage:
+    """What a replay of the call does not cost again."""
+    used = call.usage
+    return Usage(used.input_tokens, used.output_tokens, used.cost_usd, call.answer.seconds)

@@ -41,7 +41,10 @@ class Tape:
         raise NotImplementedError
 
     def release(self, id: int, refused: bool = False) -> None:
-        """A live request has no answer to keep; with *refused*, because it is an error."""
+        """A live request has no answer to keep; with *refused*, because it is an error.
+
+        A request whose recorded answer was held is given up: the next equal one has that answer.
+        """
         raise NotImplementedError
 
     def delivered(self, id: int) -> None:
@@ -155,13 +158,23 @@ class Exchange:
 
     def hold(self) -> None:
         """Wait until this answer's turn has come."""
-        while self.is_held():
-            time.sleep(_PAUSE)
+        with self._giving_up():
+            while self.is_held():
+                time.sleep(_PAUSE)
 
     async def hold_async(self) -> None:
         """Wait until this answer's turn has come."""
-        while self.is_held():
-            await pause(_PAUSE)
+        with self._giving_up():
+            while self.is_held():
+                await pause(_PAUSE)
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
 
     def delivered(self) -> None:
         """The recorded answer was handed over."""
