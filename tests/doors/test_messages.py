@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.agents import call, turns
 
 import surehold
 from surehold import CheckpointManager, Rules, State, StateGraph, step, workflow
 from surehold.errors import ConflictError, NotFoundError, UsageError
-from surehold.executors import Worker
+from surehold.executors import Worker, handle
 from surehold.executors.serving import served_by
-from surehold.storage.base import RunQuery
+from surehold.storage.base import RecordQuery, RunQuery
+from surehold.testing.scripted import ScriptedModel
 
 greeted: list[Any] = []
 
@@ -243,3 +246,115 @@ def test_a_node_of_a_graph_waits_for_a_message(manager: CheckpointManager) -> No
     surehold.send("r", "n", 2, storage=manager)
     result = asyncio.run(graph.resume("r"))
     assert (result.status, result["got"]) == ("completed", [1, 2])
+
+
+# Runs that send
+
+
+def send_in_a_workflow(manager: CheckpointManager) -> None:
+    @workflow(name="sends")
+    def sends() -> Any:
+        surehold.send("g", "greeting", "Ada", storage=manager)
+        greeter.start_or_send("greeting", "Bo", run_id="g", storage=manager)
+        return surehold.receive("go")
+
+    assert sends.run(run_id="s", storage=manager, wait=False).status == "waiting"
+
+
+def send_in_async_code(manager: CheckpointManager) -> None:
+    @workflow(name="sends")
+    async def sends() -> Any:
+        await asyncio.to_thread(handle("g", storage=manager).send, "greeting", "Ada")
+        await surehold.gather(beside())
+        return await surehold.receive("go")
+
+    async def beside() -> None:
+        surehold.send("g", "greeting", "Bo", storage=manager)
+
+    assert asyncio.run(sends.run(run_id="s", storage=manager, wait=False)).status == "waiting"
+
+
+def send_in_a_block(manager: CheckpointManager) -> None:
+    with pytest.raises(KeyboardInterrupt), surehold.run("s", storage=manager) as run:
+        surehold.send("g", "greeting", "Ada", storage=manager)
+        for name in run.each(["Bo"]):
+            surehold.send("g", "greeting", name, storage=manager)
+            run.call(greet, name)
+            raise KeyboardInterrupt
+
+
+def send_in_a_node(manager: CheckpointManager) -> None:
+    async def sends(state: State) -> dict[str, Any]:
+        surehold.send("g", "greeting", "Ada", storage=manager)
+        surehold.send("g", "greeting", "Bo", storage=manager)
+        return {"got": await surehold.receive("go")}
+
+    graph = StateGraph("sends", storage=manager.storage)
+    graph.add_node("one", sends)
+    graph.set_entry_point("one")
+    graph.set_exit_point("one")
+    known = manager.reader.run("s") is not None
+    asyncio.run(graph.resume("s") if known else graph.run({}, run_id="s"))
+
+
+def send_in_a_tool(manager: CheckpointManager) -> None:
+    @surehold.tool(idempotent=True)
+    async def tell() -> str:
+        """Tell both."""
+        surehold.send("g", "greeting", "Ada", storage=manager)
+        surehold.send("g", "greeting", "Bo", storage=manager)
+        return str(await surehold.interrupt("Done?"))
+
+    model = ScriptedModel(turns(call("tell"), "done"))
+    agent = surehold.Agent("teller", model=model, tools=[tell], storage=manager.storage)
+    known = manager.reader.run("s") is not None
+    asyncio.run(agent.resume("s") if known else agent.run("tell", run_id="s"))
+
+
+def send_in_a_step(manager: CheckpointManager) -> None:
+    @step(name="tell", retries=1, backoff=0)
+    def tell() -> None:
+        surehold.send("g", "greeting", "Ada", storage=manager)
+        surehold.send("g", "greeting", "Bo", storage=manager)
+        if len(greeted) < 3:
+            greeted.append("")
+            raise ConnectionError
+
+    @workflow(name="sends")
+    def sends() -> None:
+        tell()
+
+    with suppress(ConnectionError):
+        sends.run(run_id="s", storage=manager)
+
+
+SENDERS = [
+    *(send_in_a_workflow, send_in_async_code, send_in_a_block, send_in_a_node, send_in_a_tool),
+    send_in_a_step,
+]
+
+
+@pytest.mark.parametrize("sends", SENDERS)
+def test_a_run_that_is_started_again_has_sent_its_messages_once(
+    sends: Callable[[CheckpointManager], None], manager: CheckpointManager
+) -> None:
+    greeter.run(run_id="g", storage=manager, wait=False)
+    for _ in range(3):
+        sends(manager)
+    surehold.send("g", "greeting", "exit", storage=manager)
+    sends(manager)
+    assert greeter.run(run_id="g", storage=manager).value == ["Hello, Ada", "Hello, Bo"]
+    sends(manager)  # the receiver has ended
+    query = RecordQuery(run_id="g", kind="message", notes=True)
+    assert sum(1 for _ in manager.storage.headers(query)) == 3
+
+
+def test_a_message_that_is_sent_again_to_a_run_that_has_ended_is_dropped(
+    manager: CheckpointManager,
+) -> None:
+    greeter.run(run_id="g", storage=manager, wait=False)
+    for _ in range(2):
+        surehold.send("g", "greeting", "exit", idempotency_key="1", storage=manager)
+        greeter.run(run_id="g", storage=manager)
+    with pytest.raises(ConflictError, match="completed"):
+        surehold.send("g", "greeting", "exit", idempotency_key="2", storage=manager)

@@ -27,7 +27,6 @@ from surehold.doors.functions.recorded import now as now
 from surehold.doors.functions.recorded import patched as patched
 from surehold.doors.functions.recorded import publish as publish
 from surehold.doors.functions.recorded import random as random
-from surehold.doors.functions.recorded import recorded_value as recorded_value
 from surehold.doors.functions.recorded import set_attributes as set_attributes
 from surehold.doors.functions.recorded import uuid4 as uuid4
 from surehold.doors.functions.waits import receive as receive

@@ -23,8 +23,9 @@ from surehold.doors.resume import load_resumable
 from surehold.engine.commit import in_event_loop, save_draft
 from surehold.engine.journal import unknown_run
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager, Target, opened
-from surehold.engine.runs import draft_at, send
+from surehold.engine.runs import draft_at
 from surehold.engine.runs.effects import to_await
+from surehold.engine.runs.messages import deliver, message_note
 from surehold.engine.runs.positions import ASKED, ONLY_REPLAYED, call_context
 from surehold.errors import ConflictError, RunError, UsageError
 from surehold.storage.base import RecordQuery
@@ -209,7 +210,7 @@ def update(
         told = _answer_to(manager, run_id, id)
         if told is None:
             asked = {"id": id, "value": value}
-            send(run_id, _topic(name), asked, idempotency_key=id, storage=manager)
+            deliver(manager, run_id, message_note(_topic(name), asked, id))
         while told is None:
             run = manager.reader.run(run_id)
             over = run is None or run.status in OVER

@@ -31,7 +31,6 @@ from surehold.doors.events import Event, EventStream
 from surehold.doors.functions.children import ChildHandle, ParentClose, awaited_of
 from surehold.doors.functions.continuing import Continued
 from surehold.doors.functions.execution import FunctionRun, check_begun, first_draft, look_up
-from surehold.doors.functions.recorded import recorded_value
 from surehold.doors.functions.transactions import in_transaction
 from surehold.doors.functions.typed import Typed
 from surehold.doors.result import RunResult
@@ -57,12 +56,13 @@ from surehold.engine.runs.effects import (
     perform_now,
     to_await,
 )
-from surehold.engine.runs.messages import deliver, message_note, send
+from surehold.engine.runs.messages import deliver, key_at, message_note
 from surehold.engine.runs.positions import (
     OPEN_RUN,
     CallContext,
     CallOrder,
     call_context,
+    recorded_value,
     recording_context,
     warn_beside,
 )
@@ -556,16 +556,20 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         of the workflow; a run that is there keeps its own. *idempotency_key* is that of the
         message, see `surehold.send`.
         """
-        message = message_note(topic, value, idempotency_key)
+        message_note(topic, value, idempotency_key)
         options = QueueOptions(run_id=run_id, queue=queue, priority=priority, key=key)
         where = self.storage if storage is None else storage
 
-        def submit() -> RunHandle[Any]:
+        def send_at(place: str) -> None:
+            message = message_note(topic, value, idempotency_key or key_at(place))
             with opened(where) as manager:
                 if not manager.storage.has_run(run_id):
                     self._begin_queued(manager, run_id, options, args, kwargs, message)
                 else:
-                    send(run_id, topic, value, idempotency_key=idempotency_key, storage=manager)
+                    deliver(manager, run_id, message)
+
+        def submit() -> RunHandle[Any]:
+            recorded_value("send", send_at)
             return RunHandle(run_id, where, partial(_look, self))
 
         return self._submitted(submit)
@@ -582,9 +586,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         entry, arguments = self.entry_point, self._typed.bind(args, kwargs)
         draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry)
         if not begin_queued(manager, draft, entry, self.version, options, message):
-            run = manager.reader.run(run_id)
-            assert run is not None  # another process has just begun it
-            deliver(manager, run, message, is_keyed=False)
+            deliver(manager, run_id, message)  # another process has just begun it
 
     def check_start(self, *args: Any, **kwargs: Any) -> None:
         """Raise an error if `start` with a run id would refuse these arguments."""

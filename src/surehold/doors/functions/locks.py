@@ -18,8 +18,8 @@ from surehold.doors.functions.definition import AsyncStep, Step, step
 from surehold.doors.functions.waits import receive
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
-from surehold.engine.runs import OpenRun, send
-from surehold.engine.runs.messages import status_of
+from surehold.engine.runs import OpenRun
+from surehold.engine.runs.messages import deliver, message_note, status_of
 from surehold.engine.runs.positions import call_context
 from surehold.errors import Cancelled, ConflictError, NotFoundError, UsageError
 
@@ -185,7 +185,7 @@ def _tell(manager: CheckpointManager, name: str, holders: list[list[str]]) -> No
         if run_id == here:
             continue
         try:
-            send(run_id, _topic(name), token, idempotency_key=token, storage=manager)
+            deliver(manager, run_id, message_note(_topic(name), token, token))
         except (ConflictError, NotFoundError):  # it has ended since
             continue
 

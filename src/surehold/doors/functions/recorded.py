@@ -24,9 +24,10 @@ from surehold.engine.runs.positions import (
     CallOrder,
     call_context,
     check_awaited,
-    recording_context,
+    defer_value,
+    recorded_value,
 )
-from surehold.errors import Cancelled, ShapeError, UsageError
+from surehold.errors import Cancelled, UsageError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -122,7 +123,7 @@ def _new_entry(
         return None
     context.check_new(id)
     entry = make(run)
-    _defer(context, id, what, None)
+    defer_value(context, id, what, None)
     return entry
 
 
@@ -144,7 +145,7 @@ def patched(name: str) -> bool:
     if id is None:
         return False
     if context.run.ledger.find(Effect, id) is None:
-        _defer(context, id, f"patch {name}", True)
+        defer_value(context, id, f"patch {name}", True)
     return True
 
 
@@ -206,36 +207,3 @@ async def _in_order(awaitable: Awaitable[T], branch: CallContext | None) -> T:
     if branch is not None:
         branch.enter()
     return await awaitable
-
-
-def recorded_value(name: str, make: Callable[[str], T]) -> T:
-    """The recorded value at the next position, or else what *make* gives, recorded.
-
-    *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
-    """
-    context = recording_context()
-    run = context.run if context is not None else None
-    if context is None or run is None:
-        return make("")
-    context.check()
-    id, known, _ = context.locate(name, None, "")
-    if known is not None:
-        if not known.done:
-            wrong = ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
-            raise context.leave(wrong)
-        value: T = decode(bytes(known.value))
-        return value
-    context.check_new(id)
-    made = make(id)
-    _defer(context, id, name, made)
-    return made
-
-
-def _defer(context: CallContext, id: str, name: str, value: Any) -> None:
-    """Record *value* with whatever is recorded next, and before the next call is made."""
-    run = context.run
-    assert run is not None
-    entry = Effect(
-        id=id, name=name, key="", policy="retry", done=True, value=msgspec.Raw(encode(value))
-    )
-    run.ledger.defer(entry, context.spot)

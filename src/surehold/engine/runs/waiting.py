@@ -173,7 +173,7 @@ def answer(
                 if value is _NOTHING:
                     raise UsageError(f"{note.content.id!r} is not an effect", hint="give a value")
                 sent = message_note(note.content.name, value, by=by)
-                deliver(manager, run, sent, is_keyed=False)
+                deliver(manager, run.run_id, sent)
                 return waiting_of(run.run_id, note)
             entry = _settled(note.content, value, error, repeat)
             kind = "answer" if isinstance(entry, Answer) else "effect"

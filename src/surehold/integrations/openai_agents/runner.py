@@ -27,8 +27,8 @@ from agents.stream_events import StreamEvent
 
 from surehold.agents.tools import ask_approval
 from surehold.core.context import during
-from surehold.doors.functions import recorded_value
 from surehold.engine.runs.effects import hand_on
+from surehold.engine.runs.positions import recorded_value
 from surehold.errors import UsageError
 from surehold.integrations.calls import CallOptions, open_context
 from surehold.integrations.openai_agents.copies import Copies, original_of

@@ -34,8 +34,9 @@ from pydantic_ai.tools import (
 )
 
 from surehold.agents.tools import ask_approval
-from surehold.doors.functions import now, recorded_value
+from surehold.doors.functions import now
 from surehold.engine.runs import OpenRun
+from surehold.engine.runs.positions import recorded_value
 from surehold.errors import EncodeError, Signal, UsageError
 from surehold.integrations.calls import CallOptions, open_context
 from surehold.integrations.pydantic_ai.recording import (

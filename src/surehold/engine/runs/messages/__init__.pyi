@@ -9,6 +9,7 @@ from surehold.engine.runs.messages.sending import append_from_outside as append_
 from surehold.engine.runs.messages.sending import check_topic as check_topic
 from surehold.engine.runs.messages.sending import deliver as deliver
 from surehold.engine.runs.messages.sending import ended_topic as ended_topic
+from surehold.engine.runs.messages.sending import key_at as key_at
 from surehold.engine.runs.messages.sending import message_note as message_note
 from surehold.engine.runs.messages.sending import send as send
 from surehold.engine.runs.messages.sending import tell_end as tell_end

@@ -25,3 +25,5 @@ from surehold.engine.runs.positions.nodes import StepContext as StepContext
 from surehold.engine.runs.positions.races import BRANCH as BRANCH
 from surehold.engine.runs.positions.races import Branch as Branch
 from surehold.engine.runs.positions.races import Race as Race
+from surehold.engine.runs.positions.values import defer_value as defer_value
+from surehold.engine.runs.positions.values import recorded_value as recorded_value

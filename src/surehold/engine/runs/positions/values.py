@@ -1,0 +1,48 @@
+"""Values at positions in a run, recorded with whatever is recorded next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from surehold.core.records import Effect
+from surehold.core.values import decode, encode
+from surehold.engine.runs.positions.context import CallContext, recording_context
+from surehold.errors import ShapeError
+
+T = TypeVar("T")
+
+
+def recorded_value(name: str, make: Callable[[str], T]) -> T:
+    """The recorded value at the next position, or else what *make* gives, recorded.
+
+    *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
+    """
+    context = recording_context()
+    run = context.run if context is not None else None
+    if context is None or run is None:
+        return make("")
+    context.check()
+    id, known, _ = context.locate(name, None, "")
+    if known is not None:
+        if not known.done:
+            wrong = ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
+            raise context.leave(wrong)
+        value: T = decode(bytes(known.value))
+        return value
+    context.check_new(id)
+    made = make(id)
+    defer_value(context, id, name, made)
+    return made
+
+
+def defer_value(context: CallContext, id: str, name: str, value: Any) -> None:
+    """Record *value* with whatever is recorded next, and before the next call is made."""
+    run = context.run
+    assert run is not None
+    entry = Effect(
+        id=id, name=name, key="", policy="retry", done=True, value=msgspec.Raw(encode(value))
+    )
+    run.ledger.defer(entry, context.spot)
