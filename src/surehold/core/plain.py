@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _HOSTILE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 """Controls, marks that hide text or turn its direction, and half surrogate pairs."""
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}

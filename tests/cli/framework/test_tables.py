@@ -20,7 +20,7 @@ from surehold.cli.framework.terminal import (
     width_of,
 )
 
-HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2028\r\n\x00\ud800"
+HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u061c\u2028\r\n\x00\ud800"
 
 
 def shown(*blocks: object, width: int | None = None, color: bool = False) -> str:
@@ -46,7 +46,7 @@ def test_json_is_the_same_after_it_is_made_safe(text: str) -> None:
 def test_a_table_a_line_and_text_are_all_made_harmless() -> None:
     table = Table([Column("a")], [[HOSTILE]])
     made = shown(table, Line.of(HOSTILE), Cell(HOSTILE), HOSTILE)
-    assert not set(made) & set("\x1b\x07\x9b\u202e\u2028\r\x00\ud800")
+    assert not set(made) & set("\x1b\x07\x9b\u202e\u061c\u2028\r\x00\ud800")
     assert "\\x1b]0;owned\\x07" in made
 
 

