@@ -19,7 +19,7 @@ import urllib3
 from tests.model_server import ModelServer, model_server
 
 import surehold
-from surehold.errors import ShapeError
+from surehold.errors import ShapeError, UsageError
 from surehold.integrations.recorder.inside import finder
 
 CHAT = "/v1/chat/completions"
@@ -291,6 +291,11 @@ def test_what_is_no_model_call_passes_unless_it_is_named(server: ModelServer, st
     assert (recording.live, len(server.other)) == (1, 2)
     with surehold.replay("mine", storage=storage, urls=[f"{server.url}/search*"]):
         again = program()
+    with (
+        pytest.raises(UsageError, match=r"urls is a text"),
+        surehold.record("other", storage=storage, urls="https://search.example/*"),
+    ):
+        pass
     assert again[0] == live[0] and again[1] != live[1]
     assert len(server.other) == 3
 
@@ -303,7 +308,9 @@ def test_no_credential_or_cookie_is_stored(server: ModelServer, tmp_path: Path) 
             program(server.url)
         with httpx.Client(headers={"Authorization": "Bearer SECRET-1", "Cookie": "a=SECRET"}) as c:
             c.post(
-                f"{server.url}{CHAT}?key=SECRET-2", json=ask("x"), headers={"x-api-key": "SECRET"}
+                f"{server.url}{CHAT}?key=SECRET-2",
+                json={**ask("x"), "api_key": "SECRET-3"},
+                headers={"x-api-key": "SECRET"},
             )
     kept = b"".join(path.read_bytes() for path in folder.iterdir())
     assert b"sk-secret" not in kept and b"SECRET" not in kept

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ import msgspec
 from surehold.agents.models import shown
 from surehold.core.policy import Ending, RunFacts, ending_of
 from surehold.core.records import check_run_id, new_id
+from surehold.engine.hooks import redacted, redacting_hooks
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import Drained, Interrupted, NotFoundError, RunError, UsageError
 from surehold.integrations.recorder.hub import Hub
@@ -136,7 +137,7 @@ def execute(
             f"there is no command {program.command[0]!r}",
             hint="write it as in a shell: -- python my_agent.py, or -- ./my_agent",
         )
-    facts: dict[str, Any] = {"command": list(program.command)}
+    facts: dict[str, Any] = {"command": without_secrets(program.command)}
     facts |= {"seed": random.randrange(1 << 32), "began": time.time()}
     if program.options:
         facts["options"] = program.options
@@ -155,6 +156,23 @@ def execute(
         return supervise(program, shelf, say)
     finally:
         shelf.close()
+
+
+def without_secrets(command: Iterable[str]) -> list[str]:
+    """The words of a command without what looks like a secret, or is called one.
+
+    >>> print(*without_secrets(["env", "MY_TOKEN=one", "agent", "--api-key", "two", "--deep"]))
+    env MY_TOKEN=[redacted:token] agent --api-key [redacted:api_key] --deep
+    """
+    hooks, made, option = redacting_hooks(), list[str](), ""
+    for word in command:
+        name, equals, value = word.partition("=")
+        if equals:
+            made.append(f"{name}={redacted({name: value}, hooks)[name]}")
+        else:
+            made.append(redacted({option: word}, hooks)[option])
+        option = word if word.startswith("-") else ""
+    return made
 
 
 def check_doubt(shelf: RunShelf) -> None:

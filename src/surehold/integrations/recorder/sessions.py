@@ -12,7 +12,7 @@ import msgspec
 from surehold.agents.models import Prices
 from surehold.core.policy import Ending, RunFacts, ending_of
 from surehold.core.records import check_run_id
-from surehold.errors import NotFoundError, ShapeError
+from surehold.errors import NotFoundError, ShapeError, UsageError
 from surehold.integrations.recorder.calls import RecordedCall
 from surehold.integrations.recorder.inside import Divergence, Selection, install, playing
 from surehold.integrations.recorder.recording import (
@@ -61,11 +61,11 @@ def record(
     0
     """
     rules = MatchRules(on_divergence=on_divergence, in_doubt=in_doubt, loose=loose, prices=prices)
+    selection = selection_of(urls, passing)
     facts: dict[str, Any] = {"in_doubt": in_doubt} if in_doubt else {}
     shelf = RunShelf(check_run_id(run_id), storage, name, **facts)
     try:
         rules = msgspec.structs.replace(rules, offline=shelf.completed)
-        selection = Selection(tuple(urls), tuple(passing))
         recording = Recording(
             shelf,
             rules,
@@ -115,7 +115,7 @@ def replay(
     else:
         calls = StoredCalls.of(str(source), storage)
     rules = MatchRules(offline=True, loose=loose)
-    selection = Selection(tuple(urls))
+    selection = selection_of(urls)
     recording = Recording(calls, rules, selection=selection, where=f"replay of {source}")
     with _playing(recording):
         yield recording
@@ -149,11 +149,19 @@ def record_in_file(
     if mode == "all":
         shelf.clear()
     rules = MatchRules(offline=mode == "none", on_divergence="live", loose=loose)
-    recording = Recording(shelf, rules, selection=Selection(tuple(urls)), where=where)
+    recording = Recording(shelf, rules, selection=selection_of(urls), where=where)
     with _playing(recording):
         yield recording
     if mode != "none":
         shelf.save(unused=recording.left())
+
+
+def selection_of(urls: Sequence[str], passing: Sequence[str] = ()) -> Selection:
+    """The selection of these patterns; a `UsageError` for a text, whose letters would be them."""
+    for name, given in (("urls", urls), ("passing", passing)):
+        if isinstance(given, str):
+            raise UsageError(f"{name} is a text, not a list of URLs", hint=f"{name}=[{given!r}]")
+    return Selection(tuple(urls), tuple(passing))
 
 
 def no_recording(path: str | Path) -> NotFoundError:

@@ -29,6 +29,8 @@ _SIGNS = frozenset(
     ]
 )
 _CREDENTIALS = frozenset(["key", "api_key", "api-key", "access_token", "token", "sig"])
+_IN_BODIES = frozenset(["api_key", "apikey", "api-key", "access_token"])
+"""Keys of a body whose values are credentials, as some search services have them."""
 _LOCAL = re.compile(r"^(localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0)$")
 
 
@@ -144,9 +146,12 @@ def _body(asked: Asked) -> Any:
         return {"sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body)}
     text = _renamed(text)
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError:
         return text
+    if isinstance(found, dict):
+        return {key: value for key, value in found.items() if key.lower() not in _IN_BODIES}
+    return found
 
 
 _CLIENT_IDS = re.compile(
