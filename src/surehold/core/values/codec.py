@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -36,7 +36,7 @@ from surehold.core.values.frozen import (
     too_deep,
     unknown_type,
 )
-from surehold.core.values.objects import ObjectParts, parts_of
+from surehold.core.values.objects import ObjectParts, fields_in, parts_of
 from surehold.core.values.scalars import READERS, WRITERS, check, write_str
 from surehold.errors import DecodeError, EncodeError, SureholdError, UsageError
 
@@ -71,10 +71,12 @@ class _Type(msgspec.Struct, frozen=True):
     """True if the class was not registered, but saved or found by its name."""
 
 
+Unknown = Literal["keep", "refuse", "plain"]
+_BECOMES = {"keep": "kept as it was stored", "plain": "given as its plain fields"}
 _by_class: dict[type, _Type] = {}
 _by_name: dict[str, _Type] = {}
 _registering = Lock()
-_strict: ContextVar[bool] = ContextVar("surehold_strict", default=False)
+_unknown: ContextVar[Unknown] = ContextVar("surehold_unknown", default="keep")
 
 
 def register_type(
@@ -286,7 +288,8 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
             " or with encode= and a decode= that reads both",
             tag=tag,
         ) from error
-    if _strict.get():
+    unknown = _unknown.get()
+    if unknown == "refuse":
         raise DecodeError(
             f"no type is registered as {tag!r}",
             hint="import the module of the class before the run is read, or"
@@ -294,11 +297,13 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
             tag=tag,
         )
     warnings.warn(
-        f"no type is known as {tag!r}; the value is kept as it was stored (import the module of the"
+        f"no type is known as {tag!r}; the value is {_BECOMES[unknown]} (import the module of the"
         " class before the run is read, or register it)",
         UnknownTypeWarning,
         stacklevel=2,
     )
+    if unknown == "plain":
+        return fields_in(_from_tree(body, frozen))
     return Opaque(tag, encode_tree(body))
 
 
@@ -426,18 +431,18 @@ def parse(text: bytes) -> Any:
         raise DecodeError(f"stored text is not readable JSON: {error}") from error
 
 
-def decode(text: bytes, *, frozen: bool = False, strict: bool = False) -> Any:
+def decode(text: bytes, *, frozen: bool = False, strict: bool = False, plain: bool = False) -> Any:
     """The value that *text* stands for.
 
-    A type that is not registered is kept as `Opaque`, with a warning; with *strict* it is a
-    `DecodeError`.
+    A value of a type that is not registered is kept as `Opaque`, with a warning; with *plain* it is
+    a dict of its fields, with a warning; with *strict* it is a `DecodeError`.
     """
-    if strict:
-        before = _strict.set(True)
+    if strict or plain:
+        before = _unknown.set("refuse" if strict else "plain")
         try:
             return decode(text, frozen=frozen)
         finally:
-            _strict.reset(before)
+            _unknown.reset(before)
     tree = parse(text)
     # A tag's key has no other spelling in what `encode` writes; any escape could be one.
     tagged = b'"$t"' in text or b"\\u" in text

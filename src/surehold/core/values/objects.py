@@ -82,6 +82,18 @@ def _undeclared(cls: Any, value: Any, fields: Iterable[str]) -> dict[str, Any]:
     }
 
 
+def fields_in(parts: Any) -> Any:
+    """The fields of an object whose class is not known, by its parts.
+
+    A dict; of a named tuple its items, and of an enum the name of its member.
+    """
+    if not isinstance(parts, dict):
+        return parts
+    if {"fields", "set"} <= parts.keys():  # of a pydantic model
+        return {**parts.get("extra", {}), **parts["fields"], **parts.get(UNDECLARED, {})}
+    return {k: v for k, v in parts.items() if k != UNDECLARED} | parts.get(UNDECLARED, {})
+
+
 def _named_tuple_parts(cls: Any) -> ObjectParts:
     def take(value: Any) -> list[Any]:
         if names := [*_undeclared(cls, value, ())]:
