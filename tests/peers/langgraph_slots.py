@@ -1,6 +1,7 @@
 """A pytest plugin for LangGraph's own suite: our saver stands where its SQLite savers stood.
 
-Only the tests that go through one of those two slots are kept.
+Only the tests that go through one of those two slots are kept. SUREHOLD_SLOT_STORAGE is the address
+of another storage, with {} where each test has a name of its own: `postgresql://...&schema={}`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -25,6 +27,11 @@ _SLOTS = {"sync_checkpointer": "sqlite", "async_checkpointer": "sqlite_aio"}
 
 @contextmanager
 def _saver() -> Iterator[SureholdSaver]:
+    other = os.environ.get("SUREHOLD_SLOT_STORAGE")
+    if other:
+        with SureholdSaver(other.format(f"t{uuid4().hex}")) as saver:
+            yield saver
+        return
     place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with (
         tempfile.TemporaryDirectory(prefix="surehold-", dir=place) as directory,

@@ -1,15 +1,18 @@
-"""An agent with four kinds of tools, which tests kill at each of its calls."""
+"""An agent with five kinds of tools, which tests kill at each of its calls."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from typing import Any
 
 import httpx
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import ToolAnnotations
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -21,12 +24,14 @@ TURNS: list[list[tuple[str, dict[str, Any]]]] = [
     [("pay", {"order": 1}), ("pay", {"order": 2})],
     [("refund", {"order": 3})],
     [("ask_expert", {"text": "tax"})],
+    [("book", {"seat": 7}), ("rates", {"day": 1})],
 ]
 CALLS = [
     *("model 0", "search orders", "model 1", "pay 1", "pay 2", "model 2"),
-    *("refund 3", "model 3", "expert", "model 4"),
+    *("refund 3", "model 3", "expert", "model 4", "book 7", "rates 1", "model 5"),
 ]
-"""The calls of an undisturbed run. The two payments are made at once."""
+"""The calls of an undisturbed run. The two payments are made at once, and so are the last tools,
+which are those of an MCP server."""
 
 
 def script(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -50,7 +55,27 @@ def script(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return said | {"tool_calls": calls}
 
 
-def make_workflow(url: str, *, streamed: bool) -> tuple[Any, list[str]]:
+def mcp_server(called: Callable[[str, int], bool]) -> Any:
+    """An application that serves two tools and says who calls them."""
+    server = MCPServer("bookings")
+
+    def answer(ctx: Context, call: str) -> str:
+        request: Any = ctx.request_context.request
+        assert called(call, int(request.headers["x-caller"]))
+        return f"done {call}"
+
+    @server.tool()
+    async def book(ctx: Context, seat: int) -> str:
+        return answer(ctx, f"book {seat}")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    async def rates(ctx: Context, day: int) -> str:
+        return answer(ctx, f"rates {day}")
+
+    return server.streamable_http_app(stateless_http=True)
+
+
+def make_workflow(url: str, mcp: str, *, streamed: bool) -> tuple[Any, list[str]]:
     """A durable function around a new agent, and the events that its handler gets."""
     events: list[str] = []
     headers = {"X-Caller": str(os.getpid())}
@@ -66,7 +91,12 @@ def make_workflow(url: str, *, streamed: bool) -> tuple[Any, list[str]]:
     durability: SureholdDurability[None] = SureholdDurability(
         event_stream_handler=handle if streamed else None
     )
-    agent = Agent(model(), name="support", capabilities=[durability])
+    agent = Agent(
+        model(),
+        name="support",
+        capabilities=[durability],
+        toolsets=[MCPToolset[None](mcp, id="bookings", headers=headers)],
+    )
     expert = Agent(
         model(),
         name="expert",
@@ -105,7 +135,7 @@ def make_workflow(url: str, *, streamed: bool) -> tuple[Any, list[str]]:
     return support, events
 
 
-def live(url: str, storage: str, streamed: bool) -> None:
+def live(url: str, mcp: str, storage: str, streamed: bool) -> None:
     """One life of the process that executes the run."""
-    support, _ = make_workflow(url, streamed=streamed)
+    support, _ = make_workflow(url, mcp, streamed=streamed)
     asyncio.run(support.run("help", run_id="case-7", storage=storage))

@@ -100,6 +100,14 @@ class Namespaces:
 
         self._lists.change(self._run_id(namespace), self._name, change)
 
+    def sweep(self, namespace: Namespace) -> int:
+        """Remove the items that have ended; returns their number."""
+        known = self._lists.read(self._run_id(namespace))
+        ended = len(known.rest) - len(_items(known))
+        if ended:
+            self.change(namespace, lambda _: ({}, ()), "sweep")
+        return ended
+
     def forget(self, namespace: Namespace) -> None:
         """Remove a namespace with its history."""
         self._lists.forget(self._run_id(namespace))

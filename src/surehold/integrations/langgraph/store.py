@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import langgraph.store.base
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -33,6 +34,8 @@ from surehold.integrations.langgraph.types import register_all
 from surehold.integrations.managed import Managed
 from surehold.storage.base import Storage
 
+_check_namespace = getattr(langgraph.store.base, "validate_op_namespace", lambda op: None)
+"""Refuses labels that LangGraph's stores refuse; earlier releases have no such function."""
 _WORTH = 0.05
 """The part of its time that an item must have lost for a read to refresh it."""
 
@@ -72,6 +75,7 @@ class SureholdStore(BaseStore, Managed):
         """Carry out these operations: all reads first, then all puts."""
         ops = list(ops)
         for op in ops:
+            _check_namespace(op)
             if isinstance(op, SearchOp) and op.query:
                 raise UsageError(
                     "SureholdStore searches by namespace and filter, not by meaning",
@@ -81,7 +85,7 @@ class SureholdStore(BaseStore, Managed):
         puts: dict[Namespace, dict[str, PutOp]] = {}
         for op in ops:
             if isinstance(op, PutOp):
-                puts.setdefault(op.namespace, {})[op.key] = op
+                puts.setdefault(tuple(op.namespace), {})[op.key] = op
         for namespace, changes in puts.items():
             self._put(namespace, changes)
         return results
@@ -91,17 +95,14 @@ class SureholdStore(BaseStore, Managed):
         return await self._call(self.batch, list(ops))
 
     def sweep_ttl(self) -> int:
-        """Remove the items that have ended; returns the number of namespaces looked at."""
-        looked = 0
-        for namespace in list(self._namespaces.all()):
-            self._namespaces.change(namespace, lambda _: ({}, ()), "sweep")
-            looked += 1
-        return looked
+        """Remove the items that have ended; returns their number."""
+        return sum(self._namespaces.sweep(namespace) for namespace in [*self._namespaces.all()])
 
     def _result(self, op: Op) -> Result:
         if isinstance(op, GetOp):
-            found = self._read(op.namespace, op.refresh_ttl, lambda key, _: key == op.key)
-            return next((Item(**_facts(op.namespace, *one)) for one in found.items()), None)
+            namespace = tuple(op.namespace)
+            found = self._read(namespace, op.refresh_ttl, lambda key, _: key == op.key)
+            return next((Item(**_facts(namespace, *one)) for one in found.items()), None)
         if isinstance(op, SearchOp):
             return self._search(op)
         if isinstance(op, ListNamespacesOp):
@@ -133,7 +134,7 @@ class SureholdStore(BaseStore, Managed):
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         def found() -> Iterable[SearchItem]:
-            for namespace in sorted(self._namespaces.all(op.namespace_prefix)):
+            for namespace in sorted(self._namespaces.all(tuple(op.namespace_prefix))):
                 items = self._read(namespace, False, lambda _, value: _fits(value, op.filter))
                 for key, one in items.items():
                     yield SearchItem(**_facts(namespace, key, one))

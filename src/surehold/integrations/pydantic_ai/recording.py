@@ -102,7 +102,10 @@ class CallRules:
         tool: object | None,
         tool_name: str,
     ) -> CallOptions | Literal[False]:
-        """The options of all tools, and over them those in the tool's metadata."""
+        """The options of all tools, and over them those in the tool's metadata.
+
+        A tool that its MCP server marks as read-only is called again without a question.
+        """
         base = self.base(role, operation_id=operation_id)
         metadata = getattr(getattr(tool, "tool_def", None), "metadata", None) or {}
         own = metadata.get(METADATA)
@@ -115,6 +118,8 @@ class CallRules:
             )
         if not isinstance(operation_id, ToolsetCallToolId):
             return base
+        if (metadata.get("annotations") or {}).get("readOnlyHint") is True:
+            base = base | self._others
         return base | checked_options(f"tool {tool_name!r}", cast("CallOptions | None", own))
 
 
