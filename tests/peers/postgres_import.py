@@ -1,4 +1,4 @@
-"""Threads of LangGraph's Postgres saver, brought over from a real server: a test of its own.
+"""Threads of LangGraph's Postgres saver, from a real server and back: a test of its own.
 
 It runs in the environment of the peers' suites, which has a server in a wheel.
 """
@@ -16,6 +16,7 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
+from surehold.integrations.langgraph.exporter import export_threads
 from surehold.integrations.langgraph.importer import import_threads
 from surehold.integrations.langgraph.saver import SureholdSaver
 
@@ -62,3 +63,11 @@ def test_threads_come_over_from_postgres(url: str, tmp_path: Path) -> None:
         assert [one.added for one in import_threads("postgres", url, saver)] == [0]
         ended = _graph(saver).invoke({"messages": [HumanMessage("more", id="m")]}, config)
         assert ended["messages"][-1].content == "answer 7"
+        with PostgresSaver.from_conn_string(url) as theirs:
+            told = list(export_threads(saver, theirs))
+            assert [(one.thread_id, one.checkpoints, one.added) for one in told] == [("a", 12, 3)]
+            theirs.delete_thread("a")
+            assert [one.added for one in export_threads(saver, theirs)] == [12]
+            assert list(theirs.list(config)) == list(saver.list(config))
+            ended = _graph(theirs).invoke({"messages": [HumanMessage("on", id="n")]}, config)
+            assert ended["messages"][-1].content == "answer 9"

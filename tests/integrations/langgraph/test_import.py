@@ -17,6 +17,7 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from surehold.errors import CorruptError, NotFoundError, UsageError
+from surehold.integrations.langgraph.exporter import export_threads
 from surehold.integrations.langgraph.importer import import_threads
 from surehold.integrations.langgraph.saver import SureholdSaver
 
@@ -58,6 +59,58 @@ def source(tmp_path: Path) -> Path:
                 text = HumanMessage(f"say {n}", id=f"h{n}")
                 graph.invoke({"messages": [text], "plan": [n]}, _config(name), durability="sync")
     return path
+
+
+def test_threads_go_back_whole_and_go_on(source: Path, tmp_path: Path) -> None:
+    with (
+        SureholdSaver(f"sqlite:///{tmp_path}/ours.db") as saver,
+        SqliteSaver.from_conn_string(str(source)) as before,
+        SqliteSaver.from_conn_string(str(tmp_path / "back.sqlite")) as theirs,
+    ):
+        list(import_threads("sqlite", str(source), saver))
+        told = list(export_threads(saver, theirs))
+        assert [(one.thread_id, one.checkpoints, one.added) for one in told] == [
+            *(("a", 8, 8), ("b", 8, 8))
+        ]
+        for name in ("a", "b"):
+            assert list(theirs.list(_config(name))) == list(before.list(_config(name)))
+        graph = _graph(theirs)
+        assert graph.get_state(_config("a")).interrupts
+        ended = graph.invoke(Command(resume="yes"), _config("a"))
+        assert [message.content for message in ended["messages"]][-2:] == ["say 2", "answer 5"]
+        _graph(saver).invoke(Command(resume="yes"), _config("b"), durability="sync")
+        told = list(export_threads(saver, theirs, threads=["b", "none"]))
+        assert [(one.thread_id, one.checkpoints, one.added) for one in told] == [("b", 9, 1)]
+        assert not graph.get_state(_config("b")).interrupts
+
+
+def test_threads_that_began_here_with_a_subgraph_can_leave(tmp_path: Path) -> None:
+    def ask(state: Chat) -> dict[str, Any]:
+        return {"messages": [AIMessage(str(interrupt("inside?")), id="i")]}
+
+    inner = StateGraph(Chat).add_node("ask", ask).add_edge(START, "ask").compile()
+    outer = StateGraph(Chat).add_node("inner", inner).add_edge(START, "inner")
+    with (
+        SureholdSaver("memory://") as saver,
+        SqliteSaver.from_conn_string(str(tmp_path / "out.sqlite")) as theirs,
+    ):
+        said: Any = {"messages": [HumanMessage("hi", id="h")], "plan": (1, 2)}
+        outer.compile(saver).invoke(said, _config("s"))
+        (told,) = export_threads(saver, theirs)
+        assert told.added == told.checkpoints > 3
+        ended = outer.compile(theirs).invoke(Command(resume="yes"), _config("s"))
+        assert [one.content for one in ended["messages"]] == ["hi", "yes"]
+
+
+def test_a_thread_that_differs_in_the_other_saver_is_told(source: Path) -> None:
+    with (
+        SureholdSaver("memory://") as saver,
+        SqliteSaver.from_conn_string(str(source)) as theirs,
+    ):
+        list(import_threads("sqlite", str(source), saver, threads=["a"]))
+        theirs.conn.execute("UPDATE checkpoints SET parent_checkpoint_id = 'x'")
+        with pytest.raises(CorruptError, match="differs in SqliteSaver"):
+            list(export_threads(saver, theirs))
 
 
 def test_threads_come_over_whole_and_go_on(source: Path, tmp_path: Path) -> None:

@@ -256,6 +256,11 @@ def tasks_writing(
     return found
 
 
+def paths_of(notes: Iterable[bytes]) -> dict[str, str]:
+    """The path of each task that wrote."""
+    return {one.task: one.path for one in map(_read_written, notes)}
+
+
 def fold(notes: Iterable[bytes]) -> list[tuple[str, str, bytes]]:
     """Task, channel and text of the effective writes, in the order they apply.
 
