@@ -16,9 +16,8 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from surehold.integrations.langgraph.exporter import export_threads
-from surehold.integrations.langgraph.importer import import_threads
 from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.integrations.langgraph.transfer import export_threads, import_threads
 
 
 class Chat(TypedDict):

@@ -17,9 +17,8 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from surehold.errors import CorruptError, NotFoundError, UsageError
-from surehold.integrations.langgraph.exporter import export_threads
-from surehold.integrations.langgraph.importer import import_threads
 from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.integrations.langgraph.transfer import export_threads, import_threads
 
 
 class Plan(BaseModel):

@@ -83,9 +83,10 @@ def encode_value(value: Any) -> bytes:
 
 
 def decode_value(text: bytes) -> Any:
-    """Decode what `encode_value` made; an object of an unknown class is a dict of its fields.
+    """Decode what `encode_value` made.
 
-    So it is with LangGraph's own savers. A warning names the class.
+    An object of an unknown class is a dict of its fields, as with LangGraph's own savers, and a
+    warning names the class.
     """
     try:
         return decode(text, strict=True)

@@ -1,31 +1,40 @@
-"""Imports threads from LangGraph's own savers.
+"""Threads that come from LangGraph's own savers, or leave for one.
 
-The source is only read. Each checkpoint is saved with its writes in one commit, so an interrupted
-import continues where it was. Each thread is then read again on both sides and compared before it
-is reported.
+An import only reads its source. Each checkpoint is saved with its writes in one commit, so an
+interrupted import continues where it was. Each thread is then read again on both sides and compared
+before it is reported. An export uses only the public interface of the other saver.
 """
 
 from __future__ import annotations
 
 import importlib
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from surehold.errors import CorruptError, MissingExtraError, NotFoundError, UsageError
 from surehold.integrations.journal_text import Found, joined
-from surehold.integrations.langgraph.records import Address, beside, fold, note_of, split_metadata
+from surehold.integrations.langgraph.records import (
+    Address,
+    beside,
+    fold,
+    note_of,
+    paths_of,
+    split_metadata,
+)
 from surehold.integrations.langgraph.saver import SureholdSaver
 from surehold.integrations.langgraph.types import encode_value
 from surehold.integrations.type_learning import adopt_named
+from surehold.storage.base import RunQuery
 
 
 class CopiedThread(msgspec.Struct, frozen=True):
@@ -142,6 +151,103 @@ def _compare(row: _Row, found: Found | None, saver: SureholdSaver) -> None:
             hint="delete the thread here and import it again while the source is not in use",
             run_id=row.address.thread_id,
         )
+
+
+def export_threads(
+    saver: SureholdSaver, other: BaseCheckpointSaver[Any], *, threads: Collection[str] | None = None
+) -> Iterator[CopiedThread]:
+    """Export the threads of *saver* to *other*, one after another.
+
+    Only *threads* are exported, if given. Checkpoints that *other* has already are skipped. Each
+    thread is read again there and compared before it is reported.
+
+    *other* is a saver whose blocking methods work, as `SqliteSaver` and `PostgresSaver`. It stores
+    what its own serializer makes of the values, so a tuple may be a list there. Recorded effects
+    stay behind: finish threads with effects in doubt first.
+    """
+    runs = [run.run_id for run in saver.manager.storage.runs(RunQuery(name=saver.run_name))]
+    for thread_id in sorted(runs if threads is None else {*runs} & {*threads}):
+        yield _copy(saver, other, thread_id)
+
+
+def _copy(saver: SureholdSaver, other: BaseCheckpointSaver[Any], thread_id: str) -> CopiedThread:
+    found = [*saver.list({"configurable": {"thread_id": thread_id}})][::-1]
+    added = 0
+    for one in found:
+        there = other.get_tuple(one.config)
+        # Writes come first: a checkpoint that is there has them, should the export be interrupted.
+        if there is None or _writes(there.pending_writes) != _writes_through(other, one):
+            _put_writes_there(saver, other, one)
+        if there is None:
+            _put_there(other, one)
+            added += 1
+    for one in found:
+        _compare_there(other, one, other.get_tuple(one.config))
+    return CopiedThread(thread_id, len(found), added)
+
+
+def _put_writes_there(
+    saver: SureholdSaver, other: BaseCheckpointSaver[Any], one: CheckpointTuple
+) -> None:
+    address = Address.of(one.config)
+    paths = paths_of(saver.threads.reading.written(address, address.checkpoint_id or ""))
+    for task, writes in _writes(one.pending_writes).items():
+        other.put_writes(one.config, writes, task, paths.get(task, ""))
+
+
+def _put_there(other: BaseCheckpointSaver[Any], one: CheckpointTuple) -> None:
+    config = Address.of(one.config).config()
+    config["configurable"]["checkpoint_id"] = _id_of(one.parent_config)
+    checkpoint: Any = {**one.checkpoint, "channel_values": _values(one)}
+    other.put(config, checkpoint, one.metadata, checkpoint["channel_versions"])
+
+
+def _id_of(config: Mapping[str, Any] | None) -> str | None:
+    return config["configurable"].get("checkpoint_id") if config else None
+
+
+def _values(one: CheckpointTuple) -> dict[str, Any]:
+    return dict(one.checkpoint["channel_values"])
+
+
+def _compare_there(
+    other: BaseCheckpointSaver[Any], one: CheckpointTuple, there: CheckpointTuple | None
+) -> None:
+    """Raise a `CorruptError` unless the other saver returns what it was given."""
+    address = Address.of(one.config)
+    if (
+        there is None
+        or _values(there) != {key: _through(other, value) for key, value in _values(one).items()}
+        or there.checkpoint["channel_versions"] != one.checkpoint["channel_versions"]
+        or _id_of(there.parent_config) != _id_of(one.parent_config)
+        or _writes(there.pending_writes) != _writes_through(other, one)
+    ):
+        raise CorruptError(
+            f"checkpoint {address.checkpoint_id} of thread {address.thread_id!r} differs in"
+            f" {type(other).__name__}",
+            hint="delete the thread there and export it again while nothing else uses it",
+            run_id=address.thread_id,
+        )
+
+
+def _through(other: BaseCheckpointSaver[Any], value: Any) -> Any:
+    """The value that the other saver's serializer makes of *value*."""
+    return other.serde.loads_typed(other.serde.dumps_typed(value))
+
+
+def _writes_through(
+    other: BaseCheckpointSaver[Any], one: CheckpointTuple
+) -> dict[str, list[tuple[str, Any]]]:
+    writes = one.pending_writes or ()
+    return _writes((task, channel, _through(other, value)) for task, channel, value in writes)
+
+
+def _writes(writes: Iterable[Any] | None) -> dict[str, list[tuple[str, Any]]]:
+    """The writes of each task, whose order among tasks a saver may choose."""
+    found: dict[str, list[tuple[str, Any]]] = {}
+    for task, channel, value in writes or ():
+        found.setdefault(task, []).append((channel, value))
+    return found
 
 
 @contextmanager
