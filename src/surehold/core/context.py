@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +24,20 @@ class during(AbstractContextManager[None], Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self._variable.reset(self._token)
+
+
+def put_back(variable: ContextVar[T], token: Token[T], value: T) -> None:
+    """Undo the `set` of *value* that gave *token*, perhaps in another context.
+
+    A block may be left in another thread or task than it was entered in: the fixtures of tests
+    and the dependencies of web frameworks are. A copy of the context has the value as well.
+    """
+    try:
+        variable.reset(token)
+    except ValueError:
+        if variable.get() is value:
+            unset = token.old_value is Token.MISSING
+            variable.set(Context().run(variable.get) if unset else token.old_value)
 
 
 FrameworkTask = tuple[object, Callable[[], Any]]

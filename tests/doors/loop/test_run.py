@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import time
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 import surehold
 from surehold import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
+from surehold.engine.runs.positions import OPEN_RUN
 from surehold.errors import (
     ConflictError,
     EncodeError,
@@ -413,3 +416,39 @@ def test_a_killed_run_started_again_at_once_goes_on_after_the_last_saved_step(
     assert sorted(set(begun)) == list(range(200))
     assert len(begun) <= 200 + 3
     assert work(address, 200) == []
+
+
+def enter(block: Any) -> Any:
+    return block.__enter__()
+
+
+def leave(block: Any) -> Any:
+    return block.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_block_may_be_left_in_another_context_than_it_was_entered_in(copied: bool) -> None:
+    """The dependencies of web frameworks are: their two halves run in two threads of a pool."""
+    storage = MemoryStorage()
+    block = surehold.run("nightly", storage=storage)
+    entered = copy_context()
+    run = entered.run(enter, block)
+    run.state["page"] = run.call(str.upper, "a")
+    left = entered.copy() if copied else copy_context()
+    left.run(leave, block)
+    assert left.run(OPEN_RUN.get) is None
+    assert run.status == "completed"
+    with surehold.run("nightly", storage=storage) as again:
+        assert again.state == {"page": "A"}
+
+
+async def test_an_awaited_block_may_be_left_in_another_task_than_it_was_entered_in() -> None:
+    """Fixtures of asynchronous tests are."""
+    storage = MemoryStorage()
+    block = surehold.run("nightly", storage=storage)
+    run = await asyncio.create_task(block.__aenter__())
+    run.state["page"] = await run.call(str.upper, "a")
+    await asyncio.create_task(block.__aexit__(None, None, None))
+    assert run.status == "completed"
+    async with surehold.run("nightly", storage=storage) as again:
+        assert again.state == {"page": "A"}
