@@ -26,7 +26,7 @@ class during(AbstractContextManager[None], Generic[T]):
         self._variable.reset(self._token)
 
 
-def put_back(variable: ContextVar[T], token: Token[T], value: T) -> None:
+def undo_set(variable: ContextVar[T], token: Token[T], value: T) -> None:
     """Undo the `set` of *value* that gave *token*, perhaps in another context.
 
     A block may be left in another thread or task than it was entered in: the fixtures of tests

@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
+from surehold.agents.models import ToolCall
 from surehold.agents.tools.definition import read_tool, text_of, tool
 from surehold.agents.tools.signature import InputField, OutputField, Signature, read_signature
 from surehold.errors import UsageError
@@ -111,6 +112,12 @@ def test_wrong_arguments_are_refused_in_words_for_a_model(
 
     with pytest.raises(UsageError, match=problem):
         read_tool(search).read(arguments)
+
+
+@pytest.mark.parametrize("arguments", ['{"amount": 1}', None, ["a"]])
+def test_a_call_whose_arguments_are_no_mapping_is_refused(arguments: Any) -> None:
+    with pytest.raises(UsageError, match=r"arguments of the tool call 'pay' are .*json.loads"):
+        ToolCall("call-1", "pay", arguments)
 
 
 def test_a_function_says_whether_it_may_be_called_again() -> None:

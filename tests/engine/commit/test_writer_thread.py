@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
 from weakref import ref
 
 import pytest
 
+import surehold
+from surehold import MemoryStorage
+from surehold.agents.tools.definition import read_tool
 from surehold.core.state import State
-from surehold.engine.commit import Writer
+from surehold.engine.commit import Writer, in_thread
 from surehold.engine.managers import AsyncCheckpointManager
-from surehold.errors import UsageError
+from surehold.errors import StepError, UsageError
 from surehold.storage.base import Storage
 
 
@@ -85,3 +89,45 @@ async def test_a_manager_that_nobody_closes_leaves_no_thread_and_no_open_file(
     await asyncio.to_thread(thread.join, 30)
     assert not thread.is_alive()
     assert storage() is None
+
+
+def first(items: Any, fn: str = "") -> Any:
+    """A plain function whose `next` finds nothing; a parameter may be called *fn*."""
+    return next(iter(items))
+
+
+async def through_call(nothing: list[str]) -> None:
+    async with surehold.run("r", storage="memory://") as run:
+        await run.call(first, nothing)
+
+
+async def through_effect(nothing: list[str]) -> None:
+    async with surehold.run("r", storage="memory://") as run:
+        await run.effect("first", first, nothing)
+
+
+async def through_node(nothing: list[str]) -> None:
+    graph = surehold.StateGraph("first", storage=MemoryStorage())
+    graph.add_node("first", lambda state: first(nothing), thread=True)
+    graph.set_entry_point("first")
+    graph.set_exit_point("first")
+    await graph.run()
+
+
+async def through_tool(nothing: list[str]) -> None:
+    await read_tool(first).run({"items": nothing, "fn": "x"}, "key")
+
+
+async def through_the_engine(nothing: list[str]) -> None:
+    await in_thread(first, nothing)
+
+
+@pytest.mark.parametrize(
+    "calls", [through_call, through_effect, through_node, through_tool, through_the_engine]
+)
+async def test_a_stop_iteration_of_another_thread_is_an_error_and_not_waited_for(
+    calls: Callable[[list[str]], Coroutine[Any, Any, None]],
+) -> None:
+    """No future can hold one: asyncio logs that, and the task would wait for ever."""
+    with pytest.raises((RuntimeError, StepError), match="raised StopIteration"):
+        await asyncio.wait_for(calls([]), 30)

@@ -38,6 +38,13 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.arguments, Mapping):
+            raise UsageError(
+                f"the arguments of the tool call {self.name!r} are {self.arguments!r:.60}",
+                hint="give a dict; json.loads() reads the text that a provider sends",
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """The call as a message or a journal holds it."""
         return {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}

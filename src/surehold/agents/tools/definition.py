@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import typing
@@ -13,6 +12,7 @@ import msgspec
 
 from surehold.agents.models import ToolSpec
 from surehold.core.policy import RetryOptions, RetryPolicy, read_policy, refuse_options
+from surehold.engine.commit import call_beside
 from surehold.engine.runs.effects import InDoubt
 from surehold.errors import UsageError
 
@@ -86,14 +86,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"argument {name} of {self.name}: {error}") from error
 
     async def run(self, arguments: Mapping[str, Any], idempotency_key: str) -> Any:
-        """Call the function; a plain one on another thread, as it may block."""
+        """Call the function; a plain one on another thread."""
         given = dict(arguments)
         if "idempotency_key" in inspect.signature(self.call).parameters:
             given["idempotency_key"] = idempotency_key
-        if inspect.iscoroutinefunction(self.call):
-            return await self.call(**given)
-        result = await asyncio.to_thread(self.call, **given)
-        return await result if inspect.isawaitable(result) else result
+        return await call_beside(self.call, kwargs=given)
 
 
 ToolLike: TypeAlias = Tool | Callable[..., Any]

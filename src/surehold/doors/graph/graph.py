@@ -50,7 +50,7 @@ from surehold.doors.submit import (
     StartOptions,
     begin_queued,
 )
-from surehold.engine.commit import in_event_loop
+from surehold.engine.commit import call_beside, in_event_loop
 from surehold.engine.hooks import HookManager
 from surehold.engine.managers import AsyncCheckpointManager, CheckpointManager
 from surehold.engine.runs import Waiting
@@ -629,7 +629,7 @@ def _manager_for(
 
 
 def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
-    return asyncio.to_thread(node, state)
+    return call_beside(node, (state,))
 
 
 def _first_state(values: State | Mapping[str, Any] | None, run_id: str | None) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import msgspec
 
 from surehold.core.records import Item
 from surehold.core.values import can_change, decode, encode
+from surehold.engine.commit import call_beside
 from surehold.engine.runs.effects import AwaitsAll, shown
 from surehold.engine.runs.positions import CURRENT_STEP, StepContext
 from surehold.errors import ShapeError, StepError
@@ -50,17 +50,14 @@ class Parts:
 
     async def call(self, fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
         """Call *fn* if the run is held here; with *thread*, a plain one in a thread."""
+        begin = self.held.check_lease if self.held is not None else None
         with AwaitsAll():
-            if inspect.iscoroutinefunction(fn) or not thread:
-                result = self._begun(fn, args)
-            else:
-                result = await asyncio.to_thread(self._begun, fn, args)
+            if thread:
+                return await call_beside(fn, args, begin=begin)
+            if begin is not None:
+                begin()
+            result = fn(*args)
             return await result if inspect.isawaitable(result) else result
-
-    def _begun(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if self.held is not None:
-            self.held.check_lease()
-        return fn(*args)
 
     def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
         """The error of a part that failed; it keeps the hint of its cause."""

@@ -12,7 +12,7 @@ from contextvars import Token
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from surehold.core.cards import card
-from surehold.core.context import put_back
+from surehold.core.context import undo_set
 from surehold.core.policy import Clockwork, RunFacts, Triggers, check_above_zero, ending_of
 from surehold.core.records import OPEN_FROM, Door, check_run_id, digest_of
 from surehold.core.state import NO_METADATA, Place, read_metadata
@@ -563,8 +563,8 @@ class Run:
         if tokens is None:
             return error
         RUNS_HERE.remove(self.run_id)
-        put_back(CURRENT_STEP, tokens[0], None)
-        put_back(OPEN_RUN, tokens[1], self._context)
+        undo_set(CURRENT_STEP, tokens[0], None)
+        undo_set(OPEN_RUN, tokens[1], self._context)
         try:
             self._awaits.__exit__(None, error, None)
         except UsageError as forgotten:

@@ -32,5 +32,6 @@ from surehold.engine.commit.together import append_together as append_together
 from surehold.engine.commit.together import save_together as save_together
 from surehold.engine.commit.writer_thread import Writer as Writer
 from surehold.engine.commit.writer_thread import await_uncancelled as await_uncancelled
+from surehold.engine.commit.writer_thread import call_beside as call_beside
 from surehold.engine.commit.writer_thread import in_event_loop as in_event_loop
 from surehold.engine.commit.writer_thread import in_thread as in_thread

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from surehold.engine.commit.group_commit import GroupCommit
@@ -190,7 +192,42 @@ async def await_uncancelled(future: asyncio.Future[T]) -> T:
 
 async def in_thread(fn: Callable[..., T], *args: Any) -> T:
     """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
-    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
+    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(_called, fn, args)))
+
+
+async def call_beside(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    begin: Callable[[], object] | None = None,
+) -> Any:
+    """Call user code; a plain function is called in a thread, as it may block.
+
+    *begin* is called in the same place right before, and may refuse the call.
+    """
+    if not inspect.iscoroutinefunction(fn):
+        made = await asyncio.to_thread(_called, fn, args, kwargs, begin)
+        return await made if inspect.isawaitable(made) else made
+    if begin is not None:
+        begin()
+    return await fn(*args, **kwargs)
+
+
+def _called(
+    fn: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+    begin: Callable[[], object] | None = None,
+) -> T:
+    """Call *fn*, of whose exceptions a future can hold each but StopIteration."""
+    if begin is not None:
+        begin()
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as stopped:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise RuntimeError(f"{name} raised StopIteration") from stopped
 
 
 def in_event_loop() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar, Token
 from typing import Any, Self, TypeVar
 
-from surehold.core.context import put_back
+from surehold.core.context import undo_set
 from surehold.errors import UsageError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class AwaitsAll:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        put_back(_INNERMOST, self._token, self)
+        undo_set(_INNERMOST, self._token, self)
         if self._variable is not None:
             self._variable.reset(self._outer)
         if not self._calls:

@@ -25,6 +25,7 @@ from surehold.core.driving import drive, drive_async
 from surehold.core.policy import RetryPolicy
 from surehold.core.records import Effect
 from surehold.core.values import can_change, decode, encode, encode_tree
+from surehold.engine.commit import call_beside
 from surehold.engine.hooks import HookManager
 from surehold.engine.runs.effect_log import permitted
 from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
@@ -780,13 +781,10 @@ async def _attempt(
 
 
 async def _call(called: Called, key: str, call: EffectCall | None) -> Any:
-    fn, (args, kwargs) = called.fn, called.arguments()
-    kwargs = _with_key(fn, kwargs, key)
-    if inspect.iscoroutinefunction(fn):
-        return await _begun(call, fn, args, kwargs)
-    # A plain function may block, and the loop has other things to do meanwhile.
-    result = await asyncio.to_thread(_begun, call, fn, args, kwargs)
-    return await result if inspect.isawaitable(result) else result
+    args, kwargs = called.arguments()
+    kwargs = _with_key(called.fn, kwargs, key)
+    begin = call.begin if call is not None else None
+    return await call_beside(called.fn, args, kwargs, begin=begin)
 
 
 def _begun(
