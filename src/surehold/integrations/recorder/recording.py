@@ -423,6 +423,6 @@ class Recording(Tape):
 
 
 def _worth(call: RecordedCall) -> Usage:
-    """What a replay of the call does not cost again."""
+    """The tokens and dollars that a replay of the call saves."""
     used = call.usage
     return Usage(used.input_tokens, used.output_tokens, used.cost_usd, call.answer.seconds)

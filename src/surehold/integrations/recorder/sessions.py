@@ -157,7 +157,7 @@ def record_in_file(
 
 
 def selection_of(urls: Sequence[str], passing: Sequence[str] = ()) -> Selection:
-    """The selection of these patterns; a `UsageError` for a text, whose letters would be them."""
+    """The selection of these patterns; one text in place of a list is a `UsageError`."""
     for name, given in (("urls", urls), ("passing", passing)):
         if isinstance(given, str):
             raise UsageError(f"{name} is a text, not a list of URLs", hint=f"{name}=[{given!r}]")
