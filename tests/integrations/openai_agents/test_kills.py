@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,20 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.integrations.openai_agents.support_agent"])
 
 
+@contextmanager
+def serving() -> Iterator[ModelServer]:
+    """The model's server, until the block ends."""
+    made = ModelServer(script)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def server() -> Iterator[ModelServer]:
-    made = ModelServer(script)
-    yield made
-    made.close()
+    with serving() as made:
+        yield made
 
 
 def _life(server: ModelServer, storage: str, streamed: bool) -> int | None:
@@ -90,12 +100,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         await _finish(server, storage, False)
         return await _items(storage)
 
-    server = ModelServer(script)
     storage = f"sqlite:///{tmp_path_factory.mktemp('undisturbed')}/runs.db"
-    try:
+    with serving() as server:
         items = asyncio.run(run())
-    finally:
-        server.close()
     kinds = [one.get("type") or one["role"] for one in items]
     assert kinds == ["user", *["function_call", "function_call_output"] * 5, "message"]
     return items

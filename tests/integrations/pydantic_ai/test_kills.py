@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ class Servers(ModelServer):
     mcp = ""
 
 
-@pytest.fixture
-def server() -> Iterator[Servers]:
+@contextmanager
+def serving() -> Iterator[Servers]:
+    """Both servers, until the block ends."""
     made = Servers(script)
     config = uvicorn.Config(mcp_server(made.called), port=0, log_level="error", lifespan="on")
     mcp = uvicorn.Server(config)
@@ -53,10 +55,18 @@ def server() -> Iterator[Servers]:
         assert thread.is_alive()
         time.sleep(0.01)
     made.mcp = f"http://127.0.0.1:{mcp.servers[0].sockets[0].getsockname()[1]}/mcp"
-    yield made
-    mcp.should_exit = True
-    thread.join(30)
-    made.close()
+    try:
+        yield made
+    finally:
+        mcp.should_exit = True
+        thread.join(30)
+        made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Servers]:
+    with serving() as made:
+        yield made
 
 
 def _life(server: Servers, storage: str, streamed: bool) -> int | None:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integrations.model_server import ModelServer
 from tests.integrations.openai_agents import test_kills as openai_agents
 from tests.integrations.pydantic_ai import test_kills as pydantic_ai
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "explain" / "guarantees.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "explain" / "guarantees.md"
 FRAMEWORKS: dict[str, Any] = {"OpenAI Agents SDK": openai_agents, "Pydantic AI": pydantic_ai}
 POINTS = {
     "inside a model call": "model 1",
@@ -39,12 +38,10 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The calls of an undisturbed run, by framework."""
     made = {}
     for name, module in FRAMEWORKS.items():
-        server, directory = ModelServer(module.script), tmp_path_factory.mktemp("undisturbed")
-        try:
+        directory = tmp_path_factory.mktemp("undisturbed")
+        with module.serving() as server:
             asyncio.run(module._finish(server, f"sqlite:///{directory}/runs.db", False))
-        finally:
-            server.close()
-        made[name] = list(server.calls)
+            made[name] = list(server.calls)
     return made
 
 
@@ -57,8 +54,7 @@ async def test_a_kill_repeats_what_the_table_says(
     cell = told(framework, point)
     if cell == "nothing is there":
         return  # nothing is written between two turns
-    server = ModelServer(module.script)
-    try:
+    with module.serving() as server:
         wanted = POINTS[point]
         if wanted is not None:
             server.fatal = order[framework].index(wanted) + 1
@@ -70,5 +66,3 @@ async def test_a_kill_repeats_what_the_table_says(
         counted = Counter(call for call in server.calls if "write" not in call)
         again = {re.sub(r"\W?\d+", "", call): n - 1 for call, n in counted.items() if n > 1}
         assert (", ".join(f"{n} {call}" for call, n in again.items()) or "none") == cell
-    finally:
-        server.close()
