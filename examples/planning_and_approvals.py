@@ -72,7 +72,7 @@ async def main() -> None:
         (waiting,) = surehold.pending(waiting_run.run_id, storage=store)
         print("approve?", waiting.question)
         answer = {"approved": True, "arguments": {"item": "diving lamp", "price": 80}}
-        surehold.resolve(waiting_run.run_id, waiting.id, answer, storage=store)
+        surehold.answer(waiting_run.run_id, waiting.id, answer, storage=store)
 
         agent = build(store)
         result = await agent.run()

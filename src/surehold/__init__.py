@@ -71,7 +71,7 @@ _FOUND_TOO = {
     "surehold.engine.metrics": "Metrics",
     "surehold.engine.repair": "RepairReport",
     "surehold.doors.functions": "Update lock on_query query receive_update set_attributes update",
-    "surehold.engine.runs": "InterruptReason resolve",
+    "surehold.engine.runs": "InterruptReason",
     "surehold.engine.runs.effects": "heartbeat last_heartbeat",
     "surehold.engine.runs.messages": "attributes_of find_runs",
     "surehold.engine.transfer": "ImportLimits",

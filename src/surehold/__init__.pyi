@@ -106,7 +106,6 @@ from surehold.engine.runs import expire as expire
 from surehold.engine.runs import interrupt as interrupt
 from surehold.engine.runs import pending as pending
 from surehold.engine.runs import reject as reject
-from surehold.engine.runs import resolve as resolve
 from surehold.engine.runs import send as send
 from surehold.engine.runs.effects import effect as effect
 from surehold.engine.runs.effects import heartbeat as heartbeat

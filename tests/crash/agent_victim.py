@@ -117,9 +117,9 @@ class Victim:
         cycle = waiting.step - 1  # the plan is the first step
         self.world.note("parked", cycle)
         happened = f"charge {cycle}" in self.world.lines()
-        said: dict[str, Any] = {"outcome": f"charge {cycle}"} if happened else {"repeat": True}
+        said: dict[str, Any] = {"value": f"charge {cycle}"} if happened else {"repeat": True}
         with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
-            surehold.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+            surehold.answer(waiting.run_id, waiting.id, storage=outside, **said)
 
     async def run(self) -> dict[str, Any]:
         while True:
@@ -238,9 +238,9 @@ class Asking(Victim):
         if waiting.kind == "effect":
             self.world.note("parked", waiting.id)
             happened = "charge 1" in self.world.lines()
-            said: dict[str, Any] = {"outcome": "charge 1"} if happened else {"repeat": True}
+            said: dict[str, Any] = {"value": "charge 1"} if happened else {"repeat": True}
             with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
-                surehold.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+                surehold.answer(waiting.run_id, waiting.id, storage=outside, **said)
             return {}
         self.world.note("answered", waiting.id)
         count = sum(line.startswith("answered") for line in self.world.lines())

@@ -23,10 +23,10 @@ from surehold import (
     State,
     StateGraph,
     StateManager,
+    answer,
     effect,
     open_storage,
     pending,
-    resolve,
 )
 from surehold.core.records import decompress
 from surehold.errors import ConflictError, Interrupted
@@ -116,9 +116,9 @@ def person(store: str, port: int, run_id: str, value: str | None = None) -> None
     (waiting,) = pending(run_id, storage=manager)
     known = ask_server(port, "GET", f"/charge/{run_id}", waiting.key)
     if known is None:
-        resolve(run_id, waiting.id, repeat=True, storage=manager)
+        answer(run_id, waiting.id, repeat=True, storage=manager)
     else:
-        resolve(run_id, waiting.id, known[value] if value else known, storage=manager)
+        answer(run_id, waiting.id, known[value] if value else known, storage=manager)
     manager.close()
 
 

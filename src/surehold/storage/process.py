@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from surehold.core.records import Lease, Owner
+from surehold.core.values import remember
 
 _PROC = Path("/proc")
 _MOST_ABANDONED = 1024
@@ -55,17 +56,14 @@ def is_dead(owner: Owner) -> bool:
 
 def abandon(lease: Lease) -> None:
     """Note that this process no longer uses a lease, which it could not release."""
-    _abandoned[lease.run_id, lease.epoch, lease.expires_at] = None
-    while len(_abandoned) > _MOST_ABANDONED:
-        _abandoned.popitem(last=False)
+    key = lease.run_id, lease.epoch, lease.expires_at
+    remember(_abandoned, key, None, most=_MOST_ABANDONED)
     leave(lease)
 
 
 def leave(lease: Lease) -> None:
     """Note that this process released a lease, whatever storages that were away say."""
-    _left[lease.run_id, lease.epoch] = None
-    while len(_left) > _MOST_ABANDONED:
-        _left.popitem(last=False)
+    remember(_left, (lease.run_id, lease.epoch), None, most=_MOST_ABANDONED)
 
 
 def is_left(lease: Lease) -> bool:

@@ -75,7 +75,7 @@ async def test_the_answer_can_be_left_by_a_program_without_the_agent(tmp_path: P
     first = await parked(shop, manager)
     with CheckpointManager(manager.storage) as outside:
         (waiting,) = surehold.pending(first.run_id, storage=outside)
-        surehold.resolve(first.run_id, waiting.id, {"approved": True}, storage=outside)
+        surehold.answer(first.run_id, waiting.id, {"approved": True}, storage=outside)
     result = await agent_of(shop, manager).run()
     assert (result.status, shop.charged) == ("completed", [5])
 
@@ -97,7 +97,7 @@ async def test_an_answer_that_does_not_fit_is_refused_at_once_and_the_question_s
     first = await parked(shop, manager)
     with CheckpointManager(manager.storage) as outside:
         with pytest.raises(UsageError, match=re.escape(problem)) as refused:
-            surehold.resolve(first.run_id, first.waiting[0].id, answer, storage=outside)
+            surehold.answer(first.run_id, first.waiting[0].id, answer, storage=outside)
         assert refused.value.hint == "it expects true, false, or {approved, arguments, reason}"
         assert len(surehold.pending(first.run_id, storage=outside)) == 1
     with pytest.raises(UsageError, match="does not fit"):
@@ -154,7 +154,7 @@ async def test_a_call_in_doubt_parks_the_run_until_it_is_resolved(manager: State
     parked = await agent().run()
     assert (parked.status, parked.waiting[0].kind) == ("waiting", "effect")
     outside = CheckpointManager(manager.storage)
-    await asyncio.to_thread(surehold.resolve, parked.run_id, "send", "it went out", storage=outside)
+    await asyncio.to_thread(surehold.answer, parked.run_id, "send", "it went out", storage=outside)
     last = agent()
     assert (await last.run()).status == "completed"
     assert last.state.conversation_history[2]["content"] == "it went out"

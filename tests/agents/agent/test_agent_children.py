@@ -235,7 +235,7 @@ async def test_what_a_child_waits_for_the_parent_waits_for(
     assert parked.waiting[0].run_id == child.state.run_id != parked.run_id
     with CheckpointManager(manager.storage) as outside:
         waiting = parked.waiting[0]
-        surehold.resolve(waiting.run_id, waiting.id, True, storage=outside)
+        surehold.answer(waiting.run_id, waiting.id, True, storage=outside)
     parent, _ = family.build(manager)
     assert (await parent.run()).status == "completed"
     assert purse.paid == ["pay"]
@@ -336,7 +336,7 @@ async def test_the_id_that_a_question_has_in_its_own_run_is_refused_by_the_runs_
         CheckpointManager(manager.storage) as outside,
         pytest.raises(NotFoundError, match="nothing named"),
     ):
-        await asyncio.to_thread(surehold.resolve, parked.run_id, own, True, storage=outside)
+        await asyncio.to_thread(surehold.answer, parked.run_id, own, True, storage=outside)
     assert family.purse.paid == []
 
 
@@ -350,7 +350,7 @@ async def test_a_question_below_is_resolved_by_its_run_or_one_around_it(
     run_id = parked.run_id if by == "parent" else waiting.run_id
     id = waiting.id.removeprefix(f"{run_id}/") if "own" in by else waiting.id
     with CheckpointManager(manager.storage) as outside:
-        await asyncio.to_thread(surehold.resolve, run_id, id, True, storage=outside)
+        await asyncio.to_thread(surehold.answer, run_id, id, True, storage=outside)
     (second,) = (await family.build(manager).run()).waiting
     assert (second.question["arguments"], family.purse.paid) == ({"query": "y"}, ["x"])
 
@@ -386,7 +386,7 @@ async def test_an_answer_below_that_does_not_fit_is_refused_and_the_question_sta
     outside = CheckpointManager(manager.storage)
     with pytest.raises(UsageError, match='"perhaps" is not true, false, or '):
         await asyncio.to_thread(
-            surehold.resolve, waiting.run_id, waiting.id, "perhaps", storage=outside
+            surehold.answer, waiting.run_id, waiting.id, "perhaps", storage=outside
         )
     assert (await line.build(manager).run(answer=True)).status == "completed"
     assert purse.paid == ["pay"]

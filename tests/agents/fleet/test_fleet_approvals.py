@@ -119,7 +119,7 @@ async def test_an_answer_can_be_left_by_any_program(db: str) -> None:
         signal = await parked(fleet.run("Go"))
         (request,) = await fleet.pending()
         await asyncio.to_thread(
-            surehold.resolve, signal.run_id, request.request_id, False, storage=db
+            surehold.answer, signal.run_id, request.request_id, False, storage=db
         )
         await parked(fleet.run(resume_from_checkpoint=fleet.current_checkpoint_id))
         assert shell.called == [] and fleet.current_round == 1

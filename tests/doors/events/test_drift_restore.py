@@ -453,7 +453,7 @@ async def test_an_effect_that_nobody_knows_the_outcome_of_is_still_asked_about(d
         await watch.execute(graph, State.new(run_id="r"))
     (waits,) = caught.value.waiting
     assert waits.id == "ship@6" and len(told) == 1
-    surehold.resolve("r", "ship@6", "shipped", storage=db)
+    surehold.answer("r", "ship@6", "shipped", storage=db)
     assert list((await watch.resume(graph, "r"))["seen"]) == GOOD
     assert len(told) == 1
     await graph.close()

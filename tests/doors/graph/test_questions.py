@@ -22,10 +22,10 @@ from surehold import (
     SQLiteStorage,
     State,
     StateGraph,
+    answer,
     effect,
     interrupt,
     pending,
-    resolve,
 )
 from surehold.engine.journal import Note
 from surehold.errors import (
@@ -147,27 +147,27 @@ async def test_an_answer_can_be_left_for_the_next_resume(db: str) -> None:
     async with asking(db, schema=bool) as graph:
         await park(graph)
         with pytest.raises(UsageError, match='"nonsense" is not true or false'):
-            resolve("r", "approve@1", "nonsense", storage=db)
+            answer("r", "approve@1", "nonsense", storage=db)
         assert len(pending("r", storage=db)) == 1
-        resolve("r", "approve@1", True, storage=db)
+        answer("r", "approve@1", True, storage=db)
         assert (await graph.resume("r"))["answer"] is True
 
 
 async def test_an_answer_that_only_the_node_can_refuse_is_asked_for_again(db: str) -> None:
     async with asking(db, schema=list[int]) as graph:
         await park(graph)
-        resolve("r", "approve@1", ["nonsense"], storage=db)
+        answer("r", "approve@1", ["nonsense"], storage=db)
         caught = await graph.resume("r")
         assert caught.status == "waiting"
         assert "Expected `int`" in caught.waiting[0].problem
-        resolve("r", "approve@1", [1], storage=db)
+        answer("r", "approve@1", [1], storage=db)
         assert (await graph.resume("r"))["answer"] == [1]
 
 
 async def test_an_answer_is_heard_after_one_that_was_left_and_did_not_fit(db: str) -> None:
     async with asking(db, schema=list[int]) as graph:
         await park(graph)
-        resolve("r", "approve@1", ["nonsense"], storage=db)
+        answer("r", "approve@1", ["nonsense"], storage=db)
         assert (await graph.resume("r")).status == "waiting"
         assert (await graph.resume("r", answer=[1]))["answer"] == [1]
 
@@ -205,7 +205,7 @@ async def test_an_answer_left_before_anyone_looked_counts(db: str) -> None:
     async with in_time(db, 0.05) as graph:
         await park(graph)
         await asyncio.sleep(0.06)
-        resolve("r", "ask@1", "late", storage=db)
+        answer("r", "ask@1", "late", storage=db)
         assert (await graph.resume("r"))["answer"] == "late"
 
 
@@ -221,7 +221,7 @@ async def test_a_timeout_is_recorded_and_an_answer_after_it_refused(db: str) -> 
                 await graph.resume("r")
         assert pending("r", storage=db) == []
         with pytest.raises(NotFoundError):
-            resolve("r", "ask@1", "yes", storage=db)
+            answer("r", "ask@1", "yes", storage=db)
 
 
 async def test_an_answer_that_comes_while_the_time_ends_changes_no_replay(tmp_path: Path) -> None:

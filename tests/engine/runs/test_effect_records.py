@@ -28,7 +28,6 @@ from surehold import (
     pending,
     register_type,
     reject,
-    resolve,
 )
 from surehold.engine.runs import view_note
 from surehold.engine.runs.effects.recorded_error import read_error
@@ -102,7 +101,7 @@ async def test_repeat_is_a_permission_for_one_attempt(db: str) -> None:
 
     async with line(pay, store=db, interval=1, preserve=True) as graph:
         await dies(graph)
-        resolve("r", "charge", repeat=True, storage=graph.manager.storage)
+        answer("r", "charge", repeat=True, storage=graph.manager.storage)
         assert in_doubt(graph.manager.storage) == []
         await dies(graph, start=False)
         assert in_doubt(graph.manager.storage) == ["charge@1"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.builders.graphs import Heard, line
 
-from surehold import CheckpointManager, State, StateGraph, effect, pending, resolve
+from surehold import CheckpointManager, State, StateGraph, answer, effect, pending
 from surehold.core.records import Effect
 from surehold.errors import (
     ConflictError,
@@ -229,7 +229,7 @@ async def test_a_parked_effect_goes_on_with_the_outcome_it_is_told(bank: Bank, d
     async with paying(bank, db) as graph:
         await crash(graph, bank)
         assert (await graph.resume("r")).status == "waiting"
-        said = resolve("r", "charge", {"charged": "by phone"}, storage=db)
+        said = answer("r", "charge", {"charged": "by phone"}, storage=db)
         assert said.id == "charge@1"
         assert pending("r", storage=db) == []
         final = await graph.resume("r")
@@ -240,7 +240,7 @@ async def test_a_parked_effect_goes_on_with_the_outcome_it_is_told(bank: Bank, d
 async def test_a_parked_effect_can_be_said_not_to_have_happened(bank: Bank, db: str) -> None:
     async with paying(bank, db) as graph:
         await crash(graph, bank)
-        resolve("r", "charge@1", repeat=True, storage=db)
+        answer("r", "charge@1", repeat=True, storage=db)
         await graph.resume("r")
         assert len(bank.calls) == 2 and len(set(bank.keys)) == 1
 
@@ -248,7 +248,7 @@ async def test_a_parked_effect_can_be_said_not_to_have_happened(bank: Bank, db: 
 async def test_a_parked_effect_can_be_said_to_have_failed(bank: Bank, db: str) -> None:
     async with paying(bank, db) as graph:
         await crash(graph, bank)
-        resolve("r", "charge@1", error="the bank refused", storage=db)
+        answer("r", "charge@1", error="the bank refused", storage=db)
         with pytest.raises(StepError) as caught:
             await graph.resume("r")
         assert "the bank refused" in str(caught.value.__cause__)
@@ -259,13 +259,13 @@ async def test_resolve_refuses_what_it_cannot_know(bank: Bank, db: str) -> None:
     async with paying(bank, db) as graph:
         await crash(graph, bank)
         with pytest.raises(UsageError):
-            resolve("r", "charge@1", storage=db)
+            answer("r", "charge@1", storage=db)
         with pytest.raises(UsageError):
-            resolve("r", "charge@1", 1, repeat=True, storage=db)
+            answer("r", "charge@1", 1, repeat=True, storage=db)
         with pytest.raises(NotFoundError, match=r"waiting: charge@1"):
-            resolve("r", "refund", 1, storage=db)
+            answer("r", "refund", 1, storage=db)
         with pytest.raises(NotFoundError):
-            resolve("nobody", "charge@1", 1, storage=db)
+            answer("nobody", "charge@1", 1, storage=db)
         with pytest.raises(NotFoundError):
             pending("nobody", storage=db)
 
@@ -285,7 +285,7 @@ async def test_a_run_that_is_being_executed_cannot_be_resolved(db: str) -> None:
         await inside.wait()
         assert pending(storage=db) == []
         with pytest.raises(LeaseHeldError):
-            resolve("r", "slow", None, storage=db)
+            answer("r", "slow", None, storage=db)
         go.set()
         await running
 
@@ -330,7 +330,7 @@ async def test_what_a_probe_will_settle_waits_for_nobody(bank: Bank, db: str) ->
         assert pending("r", storage=db) == []
         assert "in doubt: charge@1, and would be looked up" in str(graph.explain_resume("r"))
         with pytest.raises(UsageError, match="charge@1 of run 'r' has in_doubt='probe'"):
-            resolve("r", "charge", {"charged": "guessed"}, storage=db)
+            answer("r", "charge", {"charged": "guessed"}, storage=db)
         assert (await graph.resume("r"))["receipt"] == {"charged": "found"}
 
 
@@ -341,7 +341,7 @@ async def test_code_that_asks_instead_of_probing_is_answered(bank: Bank, db: str
         result = await graph.resume("r")
         assert [one.policy for one in result.waiting] == ["ask"]
         assert [one.id for one in pending("r", storage=db)] == ["charge@1"]
-        resolve("r", "charge", {"charged": "yes"}, storage=db)
+        answer("r", "charge", {"charged": "yes"}, storage=db)
         assert (await graph.resume("r"))["receipt"] == {"charged": "yes"}
 
 
@@ -350,7 +350,7 @@ async def test_fail_is_an_error_that_says_what_to_do(bank: Bank, db: str) -> Non
         await crash(graph, bank)
         with pytest.raises(InDoubtError, match=r"surehold.answer\('r', 'charge@1'"):
             await graph.resume("r")
-        resolve("r", "charge@1", {"charged": "yes"}, storage=db)
+        answer("r", "charge@1", {"charged": "yes"}, storage=db)
         assert (await graph.resume("r"))["receipt"] == {"charged": "yes"}
 
 

@@ -169,7 +169,7 @@ def test_a_question_that_was_answered_from_outside_resumes_the_graph(address: st
         for question, answer in (("first?", "one"), ("second?", "two")):
             (asked,) = surehold.pending("t", storage=saver.manager)
             assert asked.question == question
-            surehold.resolve("t", asked.id, answer, storage=saver.manager)
+            surehold.answer("t", asked.id, answer, storage=saver.manager)
             assert surehold.pending("t", storage=saver.manager) == []
             graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
@@ -220,7 +220,7 @@ def test_an_answer_from_outside_follows_one_given_to_langgraph(address: str) -> 
         graph.invoke({"log": []}, THREAD, durability="sync")
         graph.invoke(Command(resume="one"), THREAD, durability="sync")
         (asked,) = surehold.pending("t", storage=saver.manager)
-        surehold.resolve("t", asked.id, "two", storage=saver.manager)
+        surehold.answer("t", asked.id, "two", storage=saver.manager)
         graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
 

@@ -106,7 +106,7 @@ def tool(fn: F | None = None, **options: Unpack[ToolOptions]) -> F | Callable[[F
     - *name*: the tool's name for models, that of the function unless given.
     - *read_only* and *idempotent* functions may be called again; several calls of read-only ones
       run in parallel. If the process dies during a call of any other, the call is in doubt, and
-      the run waits until `surehold.resolve` says what happened.
+      the run waits until `surehold.answer` says what happened.
     - *approval*: a person is asked before each call.
     - *checkpoint_before*: the run is saved before each call, with kind ``pre_operation``.
     - *record_arguments*: whether the record of a call keeps its arguments, short and without

@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from surehold.core.records import Header
 from surehold.core.state import Lineage, State
+from surehold.core.values import remember
 from surehold.engine.journal import Saveable
 
 _REMEMBERED = 1024
@@ -39,7 +40,4 @@ class FreshStateRuns:
     def reached(self, state: Saveable, header: Header) -> None:
         """Remember the checkpoint that an agent saved or resumed last."""
         if not isinstance(state, State):
-            self._newest[header.name] = header
-            self._newest.move_to_end(header.name)
-            if len(self._newest) > _REMEMBERED:
-                self._newest.popitem(last=False)
+            remember(self._newest, header.name, header, most=_REMEMBERED)

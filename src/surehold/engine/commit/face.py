@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from surehold.core.policy import Clockwork
 from surehold.core.records import Header
 from surehold.core.state import Place
+from surehold.core.values import remember
 from surehold.engine.commit.agent_runs import FreshStateRuns
 from surehold.engine.commit.engine import engine_of
 from surehold.engine.commit.settings import RunSettings
@@ -82,12 +83,13 @@ class Face:
         clock = self._clocks.get(name_or_run_id)
         if clock is None:
             clock = Clockwork(self.settings.triggers)
-            remember(self._clocks, name_or_run_id, clock)
+            remember(self._clocks, name_or_run_id, clock, most=_RUNS_REMEMBERED)
         return clock
 
     def save_missed(self, run_id: str) -> None:
         """Count a save that failed with only a warning."""
-        remember(self.missed, run_id, self.missed.get(run_id, 0) + 1)
+        saves = self.missed.get(run_id, 0) + 1
+        remember(self.missed, run_id, saves, most=_RUNS_REMEMBERED)
 
     def renew_locks(self) -> None:
         """Start with free locks in the child of a fork, whose other threads are gone."""
@@ -108,11 +110,3 @@ def _redacting(hooks: HookManager | None) -> Redacting | None:
         return [hook for hook in hooks.hooks if isinstance(hook, RedactionHook)]
 
     return Redacting(redactions)
-
-
-def remember(known: OrderedDict[str, Any], key: str, value: Any) -> None:
-    """Set a key of a bounded mapping; the one set longest ago goes."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > _RUNS_REMEMBERED:
-        known.popitem(last=False)

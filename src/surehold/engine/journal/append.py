@@ -16,7 +16,7 @@ import msgspec
 from surehold.core.policy import CANCEL
 from surehold.core.records import MANAGER, Header, Record, compress, new_id, seal_new
 from surehold.core.state import Place, migrations
-from surehold.core.values import Base, Written, after_change, changes, whole
+from surehold.core.values import Base, Written, after_change, changes, remember, whole
 from surehold.engine.crypto import CLEAR_NOTES, Sealer
 from surehold.engine.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from surehold.engine.journal.draft import CheckpointDraft, Saveable
@@ -624,9 +624,7 @@ class Journal:
         return self._remember(run_id, Cursor(run.seq, run.digest, run.name, {}))
 
     def _remember(self, run_id: str, cursor: Cursor) -> Cursor:
-        self._cursors[run_id] = cursor
-        if len(self._cursors) > _RUNS_REMEMBERED:
-            self._cursors.popitem(last=False)
+        remember(self._cursors, run_id, cursor, most=_RUNS_REMEMBERED)
         return cursor
 
     def resume_from(

@@ -11,7 +11,7 @@ import msgspec
 
 from surehold.core.records import OPEN_FROM, Door, Header, Record, derived_door
 from surehold.core.state import State, migrations
-from surehold.core.values import Rebuilt, Written, after_change, decode, encode
+from surehold.core.values import Rebuilt, Written, after_change, decode, encode, remember
 from surehold.engine.crypto import Sealer
 from surehold.engine.journal.body import keyframe_changes, read_body, read_written
 from surehold.engine.journal.draft import Saveable, place_of, rebuild
@@ -131,9 +131,7 @@ class Reader:
 
     def note_damage(self, run_id: str) -> None:
         """Remember that a run is damaged, until its next keyframe."""
-        self.damaged_runs[run_id] = None
-        if len(self.damaged_runs) > _DAMAGED_REMEMBERED:
-            self.damaged_runs.popitem(last=False)
+        remember(self.damaged_runs, run_id, None, most=_DAMAGED_REMEMBERED)
 
     def forget_damage(self, run_id: str) -> None:
         """Note that a run has a keyframe that was written after the damage was known."""

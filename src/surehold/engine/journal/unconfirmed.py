@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TypeVar
 
+from surehold.core.values import remember
 from surehold.errors import ConflictError
 from surehold.storage.base import Batch, Storage
 
-_T = TypeVar("_T")
 _RUNS = 64
 """The number of runs whose failed appends are remembered."""
 
@@ -39,7 +38,7 @@ class UnconfirmedAppends:
         for run_id in {batch.run_id for batch in batches}:
             its = [batch for batch in batches if batch.run_id == run_id and batch.records]
             if its:
-                _remember(self._sent, run_id, its)
+                remember(self._sent, run_id, its, most=_RUNS)
 
     def has_sent(self, run_id: str) -> bool:
         """Return True if batches were sent to the run that it may or may not have."""
@@ -59,7 +58,7 @@ class UnconfirmedAppends:
             for batch, refused in zip(there, self._storage.append(there), strict=True):
                 if refused is None:
                     stored |= {r.header.id: r.header.parent for r in batch.records}
-        _remember(self._stored, run_id, stored)
+        remember(self._stored, run_id, stored, most=_RUNS)
         del self._sent[run_id]
 
     def led_to(self, run_id: str, parent: str | None, checkpoint_id: str) -> bool:
@@ -69,9 +68,3 @@ class UnconfirmedAppends:
         """
         stored = self._stored.get(run_id, {})
         return checkpoint_id in stored and stored[checkpoint_id] == parent
-
-
-def _remember(known: OrderedDict[str, _T], run_id: str, value: _T) -> None:
-    known[run_id] = value
-    if len(known) > _RUNS:
-        known.popitem(last=False)

@@ -55,7 +55,6 @@ from surehold.engine.runs.waiting import outside as outside
 from surehold.engine.runs.waiting import pending as pending
 from surehold.engine.runs.waiting import questions_of as questions_of
 from surehold.engine.runs.waiting import reject as reject
-from surehold.engine.runs.waiting import resolve as resolve
 from surehold.engine.runs.waiting import waiting_inside as waiting_inside
 from surehold.engine.runs.waiting import waiting_now as waiting_now
 from surehold.engine.runs.waiting import waiting_of as waiting_of

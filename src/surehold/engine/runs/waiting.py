@@ -235,20 +235,6 @@ def reject(
     return _say(run_id, id, said, storage)
 
 
-def resolve(
-    run_id: str,
-    effect: str,
-    outcome: Any = _NOTHING,
-    *,
-    error: str | None = None,
-    repeat: bool = False,
-    by: str = "",
-    storage: Target = None,
-) -> Waiting:
-    """Settle what a run waits for, as `answer` does; its earlier name."""
-    return answer(run_id, effect, outcome, error=error, repeat=repeat, by=by, storage=storage)
-
-
 def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
     with opened(storage) as manager:
         found = [

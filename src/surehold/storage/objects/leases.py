@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from surehold.core.records import Lease, medium_name
+from surehold.core.values import remember
 from surehold.errors import ConflictError, CorruptError, StorageUnavailableError
 from surehold.storage.objects.bucket import Bucket, StoredObject
 
@@ -82,11 +83,10 @@ class LeaseObjects:
 
     def _remember(self, run_id: str, found: StoredObject | None) -> None:
         with self._lock:
-            self._known.pop(run_id, None)
-            if found is not None:
-                self._known[run_id] = found
-            while len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
+            if found is None:
+                self._known.pop(run_id, None)
+            else:
+                remember(self._known, run_id, found, most=_REMEMBERED)
 
 
 def _key(run_id: str) -> str:

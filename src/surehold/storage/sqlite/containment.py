@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import apsw
 
+from surehold.core.values import remember
 from surehold.errors import CorruptError
 from surehold.storage.rows import HIDDEN, NOTE, micros, open_row, record_keys, state_of
 from surehold.storage.sqlite.rows import one, rows
@@ -31,9 +32,7 @@ def is_contained(path: str, number: int, content: bytes) -> bool:
     found = _known.get(key) if number > 1 else False  # the first holds no records
     if found is None:
         found = _examine(path, number, content)
-        _known[key] = found
-        if len(_known) > _REMEMBERED:
-            _known.popitem(last=False)
+        remember(_known, key, found, most=_REMEMBERED)
         if found:
             logger.warning(
                 "%s: page %d does not match its checksum; only records on it are damaged", *key[:2]

@@ -7,7 +7,8 @@ from typing import Annotated
 from surehold.cli import framework as ui
 from surehold.cli.commands.act.waiting import WaitingRun, choose, needs_outcome, say_settled, settle
 from surehold.core.policy import validate_answer
-from surehold.engine.runs import resolve, retract
+from surehold.engine.runs import answer as record_answer
+from surehold.engine.runs import retract
 from surehold.errors import UsageError
 
 
@@ -53,13 +54,13 @@ def answer(
     elif value is not None:
         if isinstance(given, bool) and not yes:
             raise needs_outcome(one)
-        resolve(one.run_id, one.id, given, by=cli.who, storage=cli.manager)
+        record_answer(one.run_id, one.id, given, by=cli.who, storage=cli.manager)
         say_settled(cli, one, "happened", given)
     elif error is not None:
-        resolve(one.run_id, one.id, error=error, by=cli.who, storage=cli.manager)
+        record_answer(one.run_id, one.id, error=error, by=cli.who, storage=cli.manager)
         say_settled(cli, one, "failed", error)
     else:
-        resolve(one.run_id, one.id, repeat=True, by=cli.who, storage=cli.manager)
+        record_answer(one.run_id, one.id, repeat=True, by=cli.who, storage=cli.manager)
         say_settled(cli, one, "repeat", None)
 
 

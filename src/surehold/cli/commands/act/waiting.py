@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from surehold.cli import framework as ui
-from surehold.engine.runs import Waiting, check_fits, pending, resolve
+from surehold.engine.runs import Waiting, answer, check_fits, pending
 from surehold.errors import NotFoundError, UsageError
 from surehold.views.waiting import how_to_resume
 
@@ -61,7 +61,7 @@ def settle(cli: ui.Cli, one: Waiting, value: Any, hint: str) -> None:
     if one.kind == "effect":
         raise needs_outcome(one)
     check_fits(one.id, value, one.schema, hint=hint)
-    resolve(one.run_id, one.id, value, by=cli.who, storage=cli.manager)
+    answer(one.run_id, one.id, value, by=cli.who, storage=cli.manager)
     say_settled(cli, one, "answered", value)
 
 
