@@ -8,7 +8,8 @@ its metadata (`OPEN_FROM`) after which record they begin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -117,44 +118,38 @@ class Ledger:
         Without *wait*, it is durable before anything that is written after it.
         """
         note = _note(entry, spot)
-        before, notes = self._put(note), (*self.deferred(), note)
-        try:
+        with self._sending(note, self._put(note)) as notes:
             await self._append(notes, wait)
-        except Exception:
-            self._withdraw(note, before)
-            self.defer_again(notes[:-1])
-            raise
 
     def write_now(self, entry: Entry, spot: Spot) -> None:
         """Append *entry* to the journal, blocking until it is durable."""
         note = _note(entry, spot)
-        before = self._put(note)
-        notes = (*self.deferred(), note) if self._deferred or self._taken else (note,)
-        try:
+        with self._sending(note, self._put(note)) as notes:
             self._append_now(notes)
-        except Exception:
-            self._withdraw(note, before)
-            self.defer_again(notes[:-1])
-            raise
 
     async def flush(self) -> None:
         """Make durable what was deferred, and what was written without waiting."""
-        notes = self.deferred()
-        try:
+        with self._sending() as notes:
             await self._append(notes, True)
-        except Exception:
-            self.defer_again(notes)
-            raise
 
     def flush_now(self) -> None:
         """Make durable what was deferred, blocking until it is."""
-        if not self._deferred and self._taken is None:
-            return
-        notes = self.deferred()
+        if self._deferred or self._taken is not None:
+            with self._sending() as notes:
+                self._append_now(notes)
+
+    @contextmanager
+    def _sending(
+        self, note: Note | None = None, before: Note | None = None
+    ) -> Iterator[tuple[Note, ...]]:
+        """The deferred notes and *note*, put in the place of *before*; an error undoes that."""
+        deferred = self.deferred()
         try:
-            self._append_now(notes)
+            yield deferred if note is None else (*deferred, note)
         except Exception:
-            self.defer_again(notes)
+            if note is not None:
+                self._withdraw(note, before)
+            self.defer_again(deferred)
             raise
 
     def defer(self, entry: Entry, spot: Spot) -> None:

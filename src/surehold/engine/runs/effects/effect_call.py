@@ -26,7 +26,7 @@ from surehold.core.policy import RetryPolicy
 from surehold.core.records import Effect
 from surehold.core.values import can_change, decode, encode, encode_tree
 from surehold.engine.commit import call_beside
-from surehold.engine.hooks import HookManager
+from surehold.engine.hooks import HookManager, RunSpans
 from surehold.engine.runs.effect_log import permitted
 from surehold.engine.runs.effects.awaiting import AwaitsAll, to_await
 from surehold.engine.runs.effects.called import Called, is_short
@@ -347,11 +347,14 @@ class EffectCall:
                 raise
             return task.result()
 
-    @contextlib.contextmanager
-    def span(self, called: Called) -> Iterator[None]:
-        """A span around a call that is made, which is told what came of it."""
+    def span(self, called: Called) -> AbstractContextManager[object]:
+        """A span around a call that is made, if the run is traced."""
         spans = self.run.spans
-        assert spans is not None and self._located is not None
+        return contextlib.nullcontext() if spans is None else self._span(spans, called)
+
+    @contextlib.contextmanager
+    def _span(self, spans: RunSpans, called: Called) -> Iterator[None]:
+        assert self._located is not None
         if spans.parent is None:
             spans.begun("", "" if self.run.door is None else self.run.door.kind)
         kind = "model" if self.policy.usage is not None else self.policy.kind
@@ -672,12 +675,8 @@ async def perform(call: EffectCall, key: str | None, called: Called, *, wait: bo
         return call.reuse(known)
     actions = call.actions(digest, called)
     try:
-        with call.unit():
-            if call.run.spans is None:
-                value = await call.finished(drive_async(actions, do))
-            else:
-                with call.span(called):
-                    value = await call.finished(drive_async(actions, do))
+        with call.unit(), call.span(called):
+            value = await call.finished(drive_async(actions, do))
     except Exception as error:
         for id in calls_behind(error):
             call.run.leaving.failed(id)  # in this task, whichever made the call
@@ -723,12 +722,8 @@ def perform_now(call: EffectCall, key: str | None, called: Called) -> Any:
 
     actions = call.actions(digest, called)
     try:
-        with call.unit():
-            if call.run.spans is None:
-                value = drive(actions, do)
-            else:
-                with call.span(called):
-                    value = drive(actions, do)
+        with call.unit(), call.span(called):
+            value = drive(actions, do)
     except Exception:
         call.context.check_leaving()
         raise

@@ -18,8 +18,6 @@ class Mail:
     def __init__(self) -> None:
         self.taken: dict[str, int] = {}
         """The place in the journal of the last message that was taken, by topic."""
-        self.changed = False
-        """True if *taken* is to be written with the next note."""
         self.earlier: Callable[[], Iterable[Message]] | None = None
         """Reads the messages from before the notes that this execution has read; once."""
         self._kept: dict[str, list[tuple[int, Message]]] = {}
@@ -64,7 +62,6 @@ class Mail:
                 return None
             seq, message = kept.pop(0)
             self.taken[topic] = seq
-            self.changed = True
             return message
 
     def put_back(self, message: Message) -> None:
@@ -73,4 +70,3 @@ class Mail:
             kept = self._kept.setdefault(message.topic, [])
             insort(kept, (message.seq, message), key=lambda one: one[0])
             self.taken[message.topic] = message.seq - 1
-            self.changed = True
