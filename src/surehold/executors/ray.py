@@ -25,11 +25,6 @@ from surehold.storage.registry import open_storage
 
 logger = logging.getLogger("surehold.executors")
 
-_NAMESPACE = "surehold"
-_CALLS_AT_ONCE = 4
-_CALLS_ON_THEIR_WAY = 10_000
-"""Calls that may wait for one actor. Further ones are dropped: workers look in the storage too."""
-
 
 class RayWorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker of the pool."""
@@ -43,6 +38,12 @@ class RayWorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     lost: int
     """Runs that were taken over while it was away, so that its commits were refused."""
+
+
+_NAMESPACE = "surehold"
+_CALLS_AT_ONCE = 4
+_CALLS_ON_THEIR_WAY = 10_000
+"""Calls that may wait for one actor. Further ones are dropped: workers look in the storage too."""
 
 
 class RayExecutor(Closing):

@@ -10,8 +10,6 @@ from surehold.executors import unserved
 from surehold.storage.queueing import queues_in
 from surehold.views.costs import spent_today
 
-_LOOKED_AT = 100
-
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of runs by what they need."""
@@ -34,6 +32,9 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
     def wrong(self) -> int:
         """Runs that somebody has to look at."""
         return self.failed + self.stale + self.dead
+
+
+_LOOKED_AT = 100
 
 
 def read_band(manager: CheckpointManager) -> Band:

@@ -32,8 +32,6 @@ _MOST_EFFECTS = 200
 
 
 class Diff(Document, kw_only=True, tag="diff"):
-    """``diff``"""
-
     a: CheckpointInfo
     b: CheckpointInfo
     changes: Annotated[list[ChangeRow], Rows("change")]

@@ -113,8 +113,6 @@ class CostRow(msgspec.Struct, kw_only=True):
 
 
 class CostReport(Document, kw_only=True, tag="costs"):
-    """``costs``"""
-
     calls: int
     tokens: int
     output_tokens: int

@@ -18,7 +18,7 @@ import msgspec
 
 from surehold.core.records import Header
 from surehold.core.values import encode
-from surehold.engine.journal import Change, facts_of
+from surehold.engine.journal import Change, CheckpointFacts, facts_of
 
 _FORM = "https://json-schema.org/draft/2020-12/schema"
 
@@ -77,24 +77,10 @@ def change_rows(changes: Iterable[Change]) -> list[ChangeRow]:
     ]
 
 
-class CheckpointInfo(msgspec.Struct, kw_only=True):
+class CheckpointInfo(CheckpointFacts, frozen=True, kw_only=True):
     """A checkpoint without its state."""
 
-    run_id: str
-    name: str
-    checkpoint_id: str
-    parent_checkpoint_id: str | None
-    scope: str
-    seq: int
-    step: int
-    node: str | None
-    kind: str
-    status: str
     saved_at: datetime
-    size_bytes: int
-    stored_bytes: int
-    tags: tuple[str, ...]
-    metadata: dict[str, Any]
 
     @classmethod
     def of(cls, header: Header, **more: Any) -> Self:

@@ -13,7 +13,7 @@ from surehold.storage.base import RunInfo
 from surehold.views.documents import CheckpointInfo, Document, Rows
 
 
-class DecidedCheckpoint(CheckpointInfo, kw_only=True):
+class DecidedCheckpoint(CheckpointInfo, frozen=True, kw_only=True):
     """A checkpoint with the decision about it."""
 
     keep: bool
@@ -21,8 +21,6 @@ class DecidedCheckpoint(CheckpointInfo, kw_only=True):
 
 
 class Forget(Document, kw_only=True, tag="forget"):
-    """``forget``"""
-
     dry_run: bool
     rules: dict[str, Any]
     origin: str

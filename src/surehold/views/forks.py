@@ -81,8 +81,6 @@ class TreeRun(msgspec.Struct, kw_only=True):
 
 
 class Tree(Document, kw_only=True, tag="tree"):
-    """``tree``"""
-
     runs: Annotated[list[TreeRun], Rows("run")]
 
 

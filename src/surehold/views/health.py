@@ -60,8 +60,6 @@ class Problem(msgspec.Struct):
 
 
 class Status(Document, kw_only=True, tag="status"):
-    """``status``"""
-
     healthy: bool
     storage: str
     runs: dict[str, int]

@@ -107,8 +107,6 @@ SORTS: dict[str, Callable[[RunSummary], Any]] = {
 
 
 class RunList(Document, kw_only=True, tag="runs"):
-    """``runs``"""
-
     runs: Annotated[list[RunSummary], Rows("run")]
     more: bool
     """True if there are more than were asked for."""

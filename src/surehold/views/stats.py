@@ -142,11 +142,11 @@ class Figures:
         counts.failed += not succeeded
 
 
-def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> list[float]:
+def load_times(reader: Reader, runs: Iterable[RunInfo]) -> list[float]:
     """Measure the seconds to load the newest checkpoints of some runs."""
     times: list[float] = []
     for run in runs:
-        if len(times) == most:
+        if len(times) == _SAMPLE:
             break
         started = time.perf_counter()
         newest = reader.newest(run)
@@ -157,8 +157,6 @@ def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> 
 
 
 class Stats(Document, kw_only=True, tag="stats"):
-    """``stats``"""
-
     storage: str
     runs: int
     """All runs of the storage."""

@@ -145,7 +145,7 @@ def failed_node(header: Header, extra: bytes) -> str:
     return node if isinstance(node, str) else ""
 
 
-class Checkpoint(CheckpointInfo, kw_only=True):
+class Checkpoint(CheckpointInfo, frozen=True, kw_only=True):
     """A checkpoint with its changes and the notes before it."""
 
     pinned: bool
@@ -175,8 +175,6 @@ def note_of(note: NoteView) -> NoteView:
 
 
 class Log(Document, kw_only=True, tag="log"):
-    """``log``"""
-
     run_id: str
     status: str
     checkpoints: Annotated[list[Checkpoint], Rows("checkpoint")]

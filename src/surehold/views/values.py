@@ -108,8 +108,6 @@ def pointer_of(root: Any, parts: list[str | int]) -> str:
 
 
 class Show(Document, kw_only=True, tag="show"):
-    """``show``"""
-
     checkpoint: CheckpointInfo
     state: msgspec.Raw
     error: str = ""
@@ -181,8 +179,6 @@ def _tree(manager: CheckpointManager, header: Header, key: list[str | int]) -> d
 
 
 class Blame(Document, kw_only=True, tag="blame"):
-    """``blame``"""
-
     key: str
     checkpoint: CheckpointInfo
     value: Any

@@ -25,8 +25,6 @@ _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 
 
 class Pending(Document, kw_only=True, tag="pending"):
-    """``pending``"""
-
     pending: Annotated[list[Waiting], Rows("waiting")]
 
     @classmethod

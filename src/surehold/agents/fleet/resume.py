@@ -28,9 +28,6 @@ from surehold.engine.transfer import fleet_status
 from surehold.errors import NotFoundError, ShapeError, UsageError
 from surehold.storage.base import RecordQuery, RunInfo, Storage
 
-_LOOKED_THROUGH = 500
-"""Number of the newest ids that are searched for near ones."""
-
 
 class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of a fleet, and the status of its run."""
@@ -185,6 +182,10 @@ def outdated(
                 elif count > dormant:
                     thinned.append(run_id)
     return gone, thinned
+
+
+_LOOKED_THROUGH = 500
+"""Number of the newest ids that are searched for near ones."""
 
 
 def nearest_ids(reader: Reader, wanted: str, name: str) -> list[str]:

@@ -14,6 +14,7 @@ from surehold.engine.journal.body import Body as Body
 from surehold.engine.journal.body import read_body as read_body
 from surehold.engine.journal.body import read_written as read_written
 from surehold.engine.journal.changes import Change as Change
+from surehold.engine.journal.changes import CheckpointFacts as CheckpointFacts
 from surehold.engine.journal.changes import CheckpointMetadata as CheckpointMetadata
 from surehold.engine.journal.changes import HistoryEntry as HistoryEntry
 from surehold.engine.journal.changes import blame as blame

@@ -44,26 +44,31 @@ _IN_HEADER = {
 }
 
 
-class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint without its state."""
+class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of a checkpoint, but for the time of its save, which has two names."""
 
-    checkpoint_id: str
     run_id: str
     name: str
+    checkpoint_id: str
+    parent_checkpoint_id: str | None
     scope: str
     seq: int
     step: int
     node: str | None
     kind: str
     status: str
-    timestamp: datetime
     size_bytes: int
     """Bytes of the whole state as JSON text."""
     stored_bytes: int
     """Bytes that this checkpoint takes in the storage."""
-    parent_checkpoint_id: str | None
     tags: tuple[str, ...]
     metadata: dict[str, Any]
+
+
+class CheckpointMetadata(CheckpointFacts, frozen=True, kw_only=True):
+    """A checkpoint without its state."""
+
+    timestamp: datetime
 
     @property
     def agent_id(self) -> str:

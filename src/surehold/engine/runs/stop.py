@@ -32,12 +32,6 @@ from surehold.errors import Drained
 InterruptMode = Literal["graceful", "immediate"]
 InterruptSource = Literal["signal", "timeout", "budget", "user", "drift"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_ONE_SIGNAL = 0.02
-"""Seconds in which a process may hear of one signal twice: itself, and as part of its group."""
-_LONGEST_REST = 0.2
-"""Seconds after which a pause looks whether the run was asked to stop."""
-
 
 class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
     """The reason for an interruption of a run."""
@@ -107,6 +101,10 @@ class StopScope:
 
 
 _scope: ContextVar[StopScope | None] = ContextVar("surehold_stop_scope", default=None)
+
+
+_LONGEST_REST = 0.2
+"""Seconds after which a pause looks whether the run was asked to stop."""
 
 
 class StopRequests:
@@ -392,6 +390,11 @@ def _may_stop() -> bool:
 
 
 # Signals
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ONE_SIGNAL = 0.02
+"""Seconds in which a process may hear of one signal twice: itself, and as part of its group."""
 
 
 @contextmanager

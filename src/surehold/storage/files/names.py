@@ -21,8 +21,6 @@ _CODECS = {suffix: codec for codec, suffix in _SUFFIXES.items()}
 _MEDIUM = r"=[0-9a-f]{40}|[a-z0-9][a-z0-9_-]{0,99}"
 _FOLDER = re.compile(rf"_|{_MEDIUM}")
 _FILE = re.compile(rf"(\d{{8}}T\d{{6}})\.(\d{{9}})Z-({_MEDIUM})(?:\.(\d+))?\.jsonl(\.gz|\.zst)?")
-_COARSE = 100_000_000
-"""File systems stamp changes with a clock that ticks: two within this many ns may look alike."""
 
 
 class RunFile(msgspec.Struct, frozen=True, order=True):
@@ -80,6 +78,10 @@ def left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
 
 def _folders(root: Folder) -> list[str]:
     return [name for name in root.names(directories=True) if _FOLDER.fullmatch(name)]
+
+
+_COARSE = 100_000_000
+"""File systems stamp changes with a clock that ticks: two within this many ns may look alike."""
 
 
 class RunFiles:

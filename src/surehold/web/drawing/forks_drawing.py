@@ -8,10 +8,7 @@ import msgspec
 
 from surehold.views.forks import TreeRun
 
-ROW = 40
-"""Height of a line; the list beside the drawing has the same."""
 _WIDE = 320.0
-_EDGE = 10.0
 
 
 class ForkLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +29,11 @@ class ForkDrawing(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[ForkLine]
     height: int
     width: int = int(_WIDE)
+
+
+ROW = 40
+"""Height of a line; the list beside the drawing has the same."""
+_EDGE = 10.0
 
 
 def draw_forks(runs: Sequence[TreeRun]) -> ForkDrawing:

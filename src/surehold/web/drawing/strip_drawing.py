@@ -9,12 +9,6 @@ import msgspec
 from surehold.views.run import Past, StripStep, in_buckets
 from surehold.views.words import cut, money, span, step_name
 
-_WIDE = 1000.0
-_MOST = 500
-"""Cells of a strip; longer runs have several steps in a cell."""
-_LEAST = 1.0
-_HEATS = 4
-
 
 class StripCell(msgspec.Struct, frozen=True, kw_only=True):
     """A step, or several neighbours."""
@@ -45,11 +39,16 @@ class StripDrawing(msgspec.Struct, frozen=True, kw_only=True):
     """All marks that any cell has."""
 
 
-def draw_strip(
-    past: Past, chosen: int, forked: Collection[str], most: int = _MOST
-) -> StripDrawing | None:
+_WIDE = 1000.0
+_MOST = 500
+"""Cells of a strip; longer runs have several steps in a cell."""
+_LEAST = 1.0
+_HEATS = 4
+
+
+def draw_strip(past: Past, chosen: int, forked: Collection[str]) -> StripDrawing | None:
     """Draw the moments of a run; *forked* are the checkpoints that were forked from."""
-    groups = in_buckets(past.moments, most)
+    groups = in_buckets(past.moments, _MOST)
     if not groups:
         return None
     spans = [_worked(group) for group in groups]

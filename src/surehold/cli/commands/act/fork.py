@@ -11,8 +11,6 @@ from surehold.views.forks import Origin
 
 
 class Fork(ui.Document, kw_only=True, tag="fork"):
-    """``fork``"""
-
     run_id: str
     checkpoint_id: str
     step: int

@@ -14,8 +14,6 @@ _ACTIONS = ("show", "checkpoint", "fork", "export", "import", "pin", "unpin", "p
 
 
 class GroupView(ui.Document, kw_only=True, tag="group"):
-    """``group``"""
-
     group: str
     members: list[MemberStatus]
     checkpoints: list[GroupCheckpoint]

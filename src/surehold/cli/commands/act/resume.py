@@ -20,8 +20,6 @@ Outcome = Literal["planned", "completed", "waiting", "ended"]
 
 
 class Resume(ui.Document, kw_only=True, tag="resume"):
-    """``resume``"""
-
     run_id: str
     entry_point: str
     plan: str

@@ -14,8 +14,6 @@ from surehold.core.policy import Expiry
 from surehold.engine.runs import plan_expiry, remove_runs
 from surehold.errors import UsageError
 
-_SHOWN = 40
-
 
 class ExpiredRun(msgspec.Struct, kw_only=True):
     """A run that expires."""
@@ -28,8 +26,6 @@ class ExpiredRun(msgspec.Struct, kw_only=True):
 
 
 class Expired(ui.Document, kw_only=True, tag="expire"):
-    """``expire``"""
-
     dry_run: bool
     bytes: int
     kept: dict[str, int]
@@ -101,6 +97,9 @@ def expire(
         ],
     )
     cli.give(document, lambda: _text(document))
+
+
+_SHOWN = 40
 
 
 def _text(document: Expired) -> Iterator[object]:

@@ -13,8 +13,6 @@ from surehold.views.forgetting import spelled
 
 
 class Policy(ui.Document, kw_only=True, tag="policy"):
-    """``policy``"""
-
     origin: str
     rules: dict[str, Any]
     keeps_all: bool

@@ -21,8 +21,6 @@ class PruneRow(msgspec.Struct, kw_only=True):
 
 
 class Prune(ui.Document, kw_only=True, tag="prune"):
-    """``prune``"""
-
     dry_run: bool
     records: int
     bytes: int

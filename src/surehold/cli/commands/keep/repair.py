@@ -10,8 +10,6 @@ from surehold.errors import DataError
 
 
 class Repair(ui.Document, kw_only=True, tag="repair"):
-    """``repair``"""
-
     dry_run: bool
     clean: bool
     medium: tuple[str, ...]

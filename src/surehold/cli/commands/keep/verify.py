@@ -11,8 +11,6 @@ from surehold.errors import SureholdError
 
 
 class Verify(ui.Document, kw_only=True, tag="verify"):
-    """``verify``"""
-
     read_data: bool
     sound: bool
     runs: Annotated[list[RunVerdict], ui.Rows("verdict")]

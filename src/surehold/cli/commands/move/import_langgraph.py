@@ -26,8 +26,6 @@ class ImportedThread(msgspec.Struct, kw_only=True):
 
 
 class LangGraphImport(ui.Document, kw_only=True, tag="import-langgraph"):
-    """``import-langgraph``"""
-
     source: str
     threads: Annotated[list[ImportedThread], ui.Rows("thread")]
 

@@ -10,8 +10,6 @@ from surehold.engine.runs import Migrated, migrate_run
 
 
 class Migrate(ui.Document, kw_only=True, tag="migrate"):
-    """``migrate``"""
-
     dry_run: bool
     runs: Annotated[list[Migrated], ui.Rows("migrated")]
 

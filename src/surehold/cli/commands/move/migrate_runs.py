@@ -16,8 +16,6 @@ _STYLES = {"unfit": "red", "held": "yellow"}
 
 
 class MigrateRuns(ui.Document, kw_only=True, tag="migrate-runs"):
-    """``migrate-runs``"""
-
     dry_run: bool
     runs: Annotated[list[Move], ui.Rows("moved")]
 

@@ -12,8 +12,6 @@ from surehold.integrations.recorder import GROUPS, Saving, duration, read_saving
 
 
 class Savings(ui.Document, kw_only=True, tag="savings"):
-    """``savings``"""
-
     by: str
     savings: Annotated[list[Saving], ui.Rows("saving")]
     total: Saving

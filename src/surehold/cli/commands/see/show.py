@@ -14,9 +14,6 @@ from surehold.core.values import Usage
 from surehold.engine.runs import NoteView
 from surehold.views.values import ChatTurn, Show, read_checkpoint
 
-_LINES = 200
-_INDENT = 12
-
 
 class RecordedLine(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a recording, and the messages that the calls before it had not."""
@@ -32,6 +29,10 @@ class RecordedFile(ui.Document, kw_only=True, tag="recording"):
 
     file: str
     calls: Annotated[list[RecordedLine], ui.Rows("call")]
+
+
+_LINES = 200
+_INDENT = 12
 
 
 @ui.command

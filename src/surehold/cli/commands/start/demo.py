@@ -21,8 +21,6 @@ _RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")
 
 
 class Demo(ui.Document, kw_only=True, tag="demo"):
-    """``demo``"""
-
     storage: str
     killed_after: int
     resumed_at: int

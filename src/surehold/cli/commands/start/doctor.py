@@ -56,8 +56,6 @@ class StorageKind(msgspec.Struct, kw_only=True):
 
 
 class Doctor(ui.Document, kw_only=True, tag="doctor"):
-    """``doctor``"""
-
     versions: dict[str, str]
     settings: list[Setting]
     packages: list[Package]

@@ -30,8 +30,6 @@ storage = {storage}
 
 
 class Init(ui.Document, kw_only=True, tag="init"):
-    """``init``"""
-
     storage: str
     file: str
     made: list[str]

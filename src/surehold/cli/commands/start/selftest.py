@@ -11,8 +11,6 @@ from surehold.testing.selftest import PromiseVerdict, check_contract, check_stor
 
 
 class SelfTest(ui.Document, kw_only=True, tag="selftest"):
-    """``selftest``"""
-
     storage: str
     passed: bool
     promises: Annotated[list[PromiseVerdict], ui.Rows("promise")]

@@ -11,8 +11,6 @@ from surehold.views.documents import Document
 
 
 class PageAddress(Document, kw_only=True, tag="ui"):
-    """``ui``"""
-
     url: str
     """The address; its token signs in one browser, once."""
     storage: str
