@@ -22,7 +22,7 @@ from surehold.agents.fleet.nodes import (
     history_key,
     imported_state,
 )
-from surehold.agents.fleet.participants import ROLES, participant_of
+from surehold.agents.fleet.participants import ROLES, Participant, participant_of
 from surehold.agents.fleet.resume import CheckpointStatus, listed
 from surehold.agents.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from surehold.agents.models import Model
@@ -139,20 +139,11 @@ class Fleet(AsyncClosing):
                 f"the manager is {type(manager).__name__}",
                 hint="give a model: surehold.open_model('openai:gpt-5')",
             )
-        if participants is not None and not isinstance(participants, Mapping):
-            raise UsageError(
-                f"the participants are {type(participants).__name__}", hint="give a dict by name"
-            )
         if limits is not None and not isinstance(limits, Limits):
             raise UsageError(f"limits is {limits!r:.40}", hint="give Limits(...)")
-        given = dict.fromkeys(ROLES, manager) if participants is None else dict(participants)
-        if not given:
-            raise UsageError("a fleet without participants", hint="name some, or leave them out")
-        if taken := {"manager", "user"} & given.keys():
-            raise UsageError(f"no participant can be named {min(taken)!r}", hint="rename it")
         crew = Crew(
             manager=manager,
-            participants={one: participant_of(one, what) for one, what in given.items()},
+            participants=_participants(participants, manager),
             instructions=instructions,
             limits=limits or Limits(),
             approvals=approvals or ApprovalSettings(enabled=False),
@@ -164,13 +155,7 @@ class Fleet(AsyncClosing):
                 raise UsageError("storage= and checkpoint_storage= are given", hint="give one")
             checkpoint_storage = storage
         saves = checkpoint_storage is not None
-        if cleanup_after_days is not None and (
-            type(cleanup_after_days) is not int or cleanup_after_days < 1
-        ):
-            raise UsageError(
-                f"cleanup_after_days is {cleanup_after_days!r}", hint="give a number of days from 1"
-            )
-        keep = None if cleanup_after_days is None else timedelta(days=cleanup_after_days)
+        keep = _days(cleanup_after_days)
         rules = retention or Rules()
         if keep is not None and rules.max_age is None:
             rules = dataclasses.replace(rules, max_age=keep)
@@ -578,3 +563,23 @@ class _Done:
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()
+
+
+def _participants(given: Mapping[str, Any] | None, manager: Model) -> dict[str, Participant]:
+    """The participants of a fleet by name; without any, the usual roles on *manager*."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"the participants are {type(given).__name__}", hint="give a dict by name")
+    named = dict.fromkeys(ROLES, manager) if given is None else given
+    if not named:
+        raise UsageError("a fleet without participants", hint="name some, or leave them out")
+    if taken := {"manager", "user"} & named.keys():
+        raise UsageError(f"no participant can be named {min(taken)!r}", hint="rename it")
+    return {name: participant_of(name, what) for name, what in named.items()}
+
+
+def _days(number: int | None) -> timedelta | None:
+    if number is None:
+        return None
+    if type(number) is not int or number < 1:
+        raise UsageError(f"cleanup_after_days is {number!r}", hint="give a number of days from 1")
+    return timedelta(days=number)
