@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from surehold.core.records import Header, check_run_id
+from surehold.core.records import check_run_id
 from surehold.core.state import Lineage, Place
 from surehold.doors.functions import AsyncWorkflow, Workflow
 from surehold.engine.commit import save_draft
@@ -20,7 +20,7 @@ from surehold.engine.runs import draft_at
 from surehold.errors import ConflictError, UsageError
 from surehold.lazy import extra
 from surehold.storage.addresses import nearest
-from surehold.storage.base import RecordQuery
+from surehold.storage.base import RecordQuery, newest_record
 
 _FIRED = "fired"
 """The kind of the note that keeps the newest slot that was begun."""
@@ -103,8 +103,7 @@ class Schedule:
 
     def _since(self, manager: CheckpointManager, now: datetime) -> datetime:
         """The newest slot that was begun, or when the schedule was first seen."""
-        query = RecordQuery(run_id=self.run_id, kind=_FIRED, notes=True, limit=1)
-        newest: Header | None = next(iter(manager.storage.headers(query)), None)
+        newest = newest_record(manager.storage, self.run_id, _FIRED)
         if newest is not None:
             return datetime.fromtimestamp(float(newest.metadata[_FIRED]), UTC)
         place = Place(run_id=self.run_id, name=self.name, status="waiting")

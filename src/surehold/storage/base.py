@@ -330,12 +330,11 @@ class Storage(Closing):
         """
         wanted = RecordQuery(run_id=run_id, scope=scope, limit=1)
         for _ in range(_LOOKS):
-            head = next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None)
+            head = run_of(self, run_id)
             if head is None:
                 return None
             newest = next(iter(self.headers(wanted)), None)
-            again = next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None)
-            if again == head:
+            if run_of(self, run_id) == head:
                 return head, newest
         raise restless(run_id, _LOOKS)
 
@@ -366,7 +365,7 @@ class Storage(Closing):
 
     def has_run(self, run_id: str) -> bool:
         """True if there is a run with this id."""
-        return next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None) is not None
+        return run_of(self, run_id) is not None
 
     def notes(
         self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
@@ -507,6 +506,22 @@ class Atomic(Protocol):
 
         Each is of another run. Where any is a `ConflictError`, the others were not stored either.
         """
+
+
+def run_of(storage: Storage, run_id: str) -> RunInfo | None:
+    """The head of a run; None if there is no such run."""
+    return next(iter(storage.runs(RunQuery(run_id=run_id, limit=1))), None)
+
+
+def newest_record(storage: Storage, run_id: str, kind: str | None = None) -> Header | None:
+    """The newest visible record of a run, of all or of one kind, notes included."""
+    query = RecordQuery(run_id=run_id, kind=kind, notes=True, limit=1)
+    return next(iter(storage.headers(query)), None)
+
+
+def newest_lease(storage: Storage, run_id: str) -> Lease | None:
+    """The newest lease of a run; None on a storage without leases."""
+    return storage.lease_of(run_id) if isinstance(storage, Leasing) else None
 
 
 def restless(run_id: str, times: int) -> StorageUnavailableError:

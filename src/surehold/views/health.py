@@ -23,7 +23,7 @@ from surehold.engine.repair import verify_missing
 from surehold.engine.runs import at_its_step, count_by_status, waiting_now
 from surehold.errors import DataError
 from surehold.storage.addresses import mask_url, place_of
-from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
+from surehold.storage.base import RecordQuery, RunInfo, RunQuery, is_live, newest_lease
 from surehold.views.band import Band, read_band
 from surehold.views.costs import CostReport, read_costs
 from surehold.views.documents import Document
@@ -134,8 +134,7 @@ def _look_at(
 
 
 def _loop(manager: CheckpointManager, newest: Header) -> Iterator[Problem]:
-    storage = manager.storage
-    lease = storage.lease_of(newest.run_id) if isinstance(storage, Leasing) else None
+    lease = newest_lease(manager.storage, newest.run_id)
     if lease is None or not newest.epoch:
         return
     ended = lease.epoch - is_live(lease, time.time()) - newest.epoch
@@ -237,9 +236,9 @@ def survey_health(manager: CheckpointManager) -> HealthSurvey:
     now = time.time()
     held: list[tuple[RunInfo, Lease]] = []
     for run, status in looked:
-        if status in ("running", "waiting") and isinstance(storage, Leasing):
-            lease = storage.lease_of(run.run_id)
-            if is_live(lease, now) and lease is not None:
+        if status in ("running", "waiting"):
+            lease = newest_lease(storage, run.run_id)
+            if lease is not None and is_live(lease, now):
                 held.append((run, lease))
     return HealthSurvey(
         at=datetime.now(UTC),

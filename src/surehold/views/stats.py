@@ -18,7 +18,7 @@ from surehold.engine.managers import CheckpointManager
 from surehold.engine.metrics import resume_cause
 from surehold.engine.runs import count_by_status
 from surehold.storage.addresses import mask_url, place_of
-from surehold.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
+from surehold.storage.base import RecordQuery, RunInfo, RunQuery, is_live, newest_lease
 from surehold.views.documents import Document
 
 _SAMPLE = 20
@@ -97,7 +97,7 @@ class Figures:
                 KindStats.add_to(self.by_run, run.run_id, header)
         if (run.name, run.kind) == ("group", "group"):
             return  # every checkpoint of a group may take a lease, and nothing is resumed
-        lease = storage.lease_of(run.run_id) if isinstance(storage, Leasing) else None
+        lease = newest_lease(storage, run.run_id)
         ended = lease.epoch - is_live(lease, time.time()) if lease is not None else 0
         self._count_resumes(headers, ended)
 

@@ -16,7 +16,7 @@ from surehold.engine.managers import CheckpointManager, Target, opened
 from surehold.engine.runs import Waiting, answer, send, status_of_run
 from surehold.engine.runs.messages import Attribute, append_from_outside, attributes_of, status_of
 from surehold.errors import RunError
-from surehold.storage.base import RecordQuery, RunInfo
+from surehold.storage.base import RunInfo, newest_record
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -158,11 +158,7 @@ def cancel_run(
 
 def _ending(manager: CheckpointManager, run: RunInfo) -> str | None:
     """Why no worker continues a run; None if one may."""
-
-    def newest(kind: str) -> Header | None:
-        query = RecordQuery(run_id=run.run_id, kind=kind, notes=True, limit=1)
-        return next(iter(manager.storage.headers(query)), None)
-
+    newest = functools.partial(newest_record, manager.storage, run.run_id)
     dead, cancel = newest(DEAD), newest(CANCEL)
     if dead is None and (cancel is None or run.status != "interrupted"):
         return None

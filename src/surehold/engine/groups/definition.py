@@ -24,7 +24,15 @@ from surehold.engine.groups.values import (
 from surehold.engine.journal import CheckpointDraft, Note, Request, Saveable, draft_of
 from surehold.engine.managers import CheckpointManager, Manager, manager_for
 from surehold.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
-from surehold.storage.base import Atomic, Leasing, RecordQuery, Storage, is_live, this_process
+from surehold.storage.base import (
+    Atomic,
+    Leasing,
+    RecordQuery,
+    Storage,
+    is_live,
+    newest_lease,
+    this_process,
+)
 
 _NAME = "group"
 """The name of the runs that keep the checkpoints of groups."""
@@ -310,7 +318,7 @@ class Group(Closing):
         storage = self.manager.storage
         if isinstance(storage, Atomic) or not any(self._half_taken()):
             return
-        held = storage.lease_of(self._run_id) if isinstance(storage, Leasing) else None
+        held = newest_lease(storage, self._run_id)
         if not is_live(held, time.time()):  # else its holder is taking one just now
             with self._alone():
                 pass

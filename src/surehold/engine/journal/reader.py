@@ -16,7 +16,7 @@ from surehold.engine.crypto import Sealer
 from surehold.engine.journal.body import keyframe_changes, read_body, read_written
 from surehold.engine.journal.draft import Saveable, place_of, rebuild
 from surehold.errors import CorruptError, NotFoundError, UsageError
-from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage, restless
+from surehold.storage.base import RecordQuery, RunInfo, RunQuery, Storage, restless, run_of
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ class Reader:
 
     def _moved(self, run: RunInfo) -> bool:
         """Return whether someone saved to a run or deleted it meanwhile."""
-        now = next(iter(self.storage.runs(RunQuery(run_id=run.run_id, limit=1))), None)
+        now = run_of(self.storage, run.run_id)
         return now is None or now.digest != run.digest
 
     def _loadable(self, run_id: str, scope: str) -> tuple[RunInfo, Header | None] | None:

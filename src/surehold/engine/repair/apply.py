@@ -20,7 +20,7 @@ from surehold.core.records import Header, Range, Record, check_free, new_id, sea
 from surehold.engine.journal import unknown_run
 from surehold.engine.repair.plan import RepairPlan, plan_repair
 from surehold.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from surehold.storage.base import Batch, Leasing, Repairable, owner_is_dead
+from surehold.storage.base import Batch, Repairable, newest_lease, owner_is_dead
 
 if TYPE_CHECKING:
     from surehold.engine.journal import Journal, Reader
@@ -202,8 +202,7 @@ class Repairer:
 
     def _check_free(self, run_id: str) -> None:
         """Refuse a run that a live process holds: it would continue from lost records."""
-        storage = self._storage
-        lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
+        lease = newest_lease(self._storage, run_id)
         if lease is None or lease.epoch == self._epoch(run_id):
             return
         check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))

@@ -19,7 +19,7 @@ from surehold.engine.journal import Journal, Outcome
 from surehold.engine.retention.erase import Erasure, first_needed, plan_erasure
 from surehold.engine.retention.marks import MARKING, Marks, is_of_group, marks_in, plan_marked
 from surehold.errors import CorruptError, SureholdError
-from surehold.storage.base import Leasing, RecordQuery, RunInfo, is_live
+from surehold.storage.base import RecordQuery, RunInfo, is_live, newest_lease
 
 logger = logging.getLogger("surehold.checkpoint")
 
@@ -149,8 +149,7 @@ class RetentionManager:
 
     def is_held(self, run_id: str) -> bool:
         """Return whether someone holds a live lease of a run."""
-        storage = self._storage
-        return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
+        return is_live(newest_lease(self._storage, run_id), time.time())
 
     def _visible(self, header: Header) -> list[Header]:
         """The visible checkpoints that are counted together with one about to be stored."""

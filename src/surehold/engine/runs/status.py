@@ -10,7 +10,16 @@ from collections.abc import Iterator
 import msgspec
 
 from surehold.core.records import STATUSES
-from surehold.storage.base import Lease, Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
+from surehold.storage.base import (
+    Lease,
+    Leasing,
+    RunInfo,
+    RunQuery,
+    Storage,
+    is_live,
+    newest_record,
+    run_of,
+)
 from surehold.storage.queueing import queues_in
 
 STORED_AS_RUNNING = ("running", "queued", "dead", "stale", "saved")
@@ -55,7 +64,7 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
         return _IN_QUEUE[entry.state]
     if lease is None or at_rest == "saved" or _only_encrypted(storage, run, lease):
         return "saved" if run.door in _LEASED else at_rest
-    now = next(iter(storage.runs(RunQuery(run_id=run.run_id))), run)
+    now = run_of(storage, run.run_id) or run
     if now.seq == run.seq and storage.lease_of(run.run_id) == lease:
         return "stale"
     return status_of_run(storage, now)  # it came further before its lease was looked at
@@ -68,8 +77,7 @@ def at_its_step(storage: Storage, run: RunInfo) -> RunInfo:
     """
     if run.door != "function" or run.status == "completed":
         return run
-    query = RecordQuery(run_id=run.run_id, kind="effect", notes=True, limit=1)
-    newest = next(iter(storage.headers(query)), None)
+    newest = newest_record(storage, run.run_id, "effect")
     if newest is None or newest.step <= run.step:
         return run
     return msgspec.structs.replace(run, step=newest.step)
@@ -116,8 +124,7 @@ def _only_encrypted(storage: Storage, run: RunInfo, lease: Lease) -> bool:
     """Return whether a run's first lease was taken only to encrypt it."""
     if lease.epoch != 1:
         return False
-    query = RecordQuery(run_id=run.run_id, notes=True, limit=1)
-    newest = next(iter(storage.headers(query)), None)
+    newest = newest_record(storage, run.run_id)
     return newest is not None and newest.kind == "key" and newest.epoch == 1
 
 
@@ -137,9 +144,5 @@ def runs_with_status(storage: Storage, query: RunQuery, status: str | None) -> I
 
 def _asks(storage: Storage, run_id: str) -> bool:
     """Return whether the newest question of a run has no answer."""
-    newest = {
-        kind: max((header.seq for header in storage.headers(query)), default=0)
-        for kind in ("question", "answer")
-        for query in [RecordQuery(run_id=run_id, kind=kind, notes=True, limit=1)]
-    }
-    return newest["question"] > newest["answer"]
+    asked, answered = (newest_record(storage, run_id, kind) for kind in ("question", "answer"))
+    return asked is not None and (answered is None or asked.seq > answered.seq)

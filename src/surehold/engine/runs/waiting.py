@@ -23,12 +23,12 @@ from surehold.engine.runs.effect_log import Entry, Ledger, in_doubt
 from surehold.engine.runs.messages import deliver, ended_topic, message_note
 from surehold.errors import ConflictError, NotFoundError, UsageError
 from surehold.storage.base import (
-    Leasing,
-    RecordQuery,
     RunInfo,
     RunQuery,
     Storage,
     is_live,
+    newest_lease,
+    newest_record,
     owner_is_dead,
 )
 
@@ -210,8 +210,7 @@ def _queued_around(reader: Reader, run: RunInfo) -> list[str]:
     while inner is not None and (newest := reader.newest(inner)) is not None:
         outer = str(newest.metadata.get("parent_run", ""))
         inner = reader.run(outer) if outer else None
-        queued = RecordQuery(run_id=outer, kind=QUEUED, notes=True, limit=1)
-        if inner is not None and any(reader.storage.headers(queued)):
+        if inner is not None and newest_record(reader.storage, outer, QUEUED) is not None:
             found.append(outer)
     return found
 
@@ -409,11 +408,9 @@ def _wanted(reader: Reader, run: RunInfo, id: str | None) -> Note:
 
 def check_not_held(reader: Reader, run_id: str) -> None:
     """Raise `LeaseHeldError` if a live process executes the run."""
-    storage = reader.storage
-    lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
+    lease = newest_lease(reader.storage, run_id)
     check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
 
 
 def _held(reader: Reader, run_id: str) -> bool:
-    storage = reader.storage
-    return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
+    return is_live(newest_lease(reader.storage, run_id), time.time())

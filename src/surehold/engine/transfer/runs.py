@@ -47,6 +47,7 @@ from surehold.storage.base import (
     Storage,
     has_record,
     restless,
+    run_of,
 )
 from surehold.storage.registry import open_storage
 
@@ -245,7 +246,7 @@ def copy_run(face: Face, run_id: str, to: Storage | str) -> int:
 
 
 def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
-    there = next(iter(to.runs(RunQuery(run_id=run.run_id, limit=1))), None)
+    there = run_of(to, run.run_id)
     seq = 0 if there is None else _common(reader, run, to, there)
     if seq >= run.seq:
         return 0

@@ -12,16 +12,9 @@ from surehold.storage.base import (
     Batch,
     RecordQuery,
     Repairable,
-    RunInfo,
-    RunQuery,
     Storage,
     in_batches,
 )
-
-
-def head_of(storage: Storage, run_id: str) -> RunInfo | None:
-    """The head of a run, if it is there."""
-    return next(iter(storage.runs(RunQuery(run_id=run_id, limit=1))), None)
 
 
 def visible(storage: Storage, run_id: str, first: int = 1) -> set[int]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from surehold.core.records import Lease, Owner, check_free
 from surehold.errors import ConflictError, CorruptError, StorageError, SureholdError, UsageError
-from surehold.storage.base import Leasing, RecordQuery, Storage, abandon, leave
+from surehold.storage.base import Leasing, Storage, abandon, leave, newest_record
 from surehold.storage.process import owner_is_dead
 from surehold.storage.replicated.reads import Reads, check_whole
 from surehold.storage.replicated.replicas import Replica, Replicas, has_failed
@@ -167,8 +167,7 @@ def _take(
 
 
 def _newest_epoch(storage: Storage, run_id: str) -> int:
-    query = RecordQuery(run_id=run_id, notes=True, limit=1)
-    newest = next(iter(storage.headers(query)), None)
+    newest = newest_record(storage, run_id)
     return newest.epoch if newest else 0
 
 

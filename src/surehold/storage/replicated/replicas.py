@@ -19,12 +19,11 @@ from surehold.errors import (
     StorageUnavailableError,
     SureholdError,
 )
-from surehold.storage.base import Batch, Leasing, RunInfo, RunQuery, Storage, has_record
+from surehold.storage.base import Batch, Leasing, RunInfo, RunQuery, Storage, has_record, run_of
 from surehold.storage.replicated.breaker import Breaker
 from surehold.storage.replicated.copies import (
     Whole,
     bring_up,
-    head_of,
     hide_alike,
     merged,
     repairable,
@@ -265,7 +264,7 @@ class Replicas:
 
     def _head(self, replica: Replica, run_id: str) -> RunInfo | SureholdError | None:
         try:
-            return self.whole(replica, run_id, "compare", lambda storage: head_of(storage, run_id))
+            return self.whole(replica, run_id, "compare", lambda storage: run_of(storage, run_id))
         except (StorageError, CorruptError) as error:
             return error
 
@@ -384,7 +383,7 @@ class Replicas:
 
     def catch_up(self, source: Replica, copy: Replica, run_id: str) -> bool:
         """Bring a copy up to date with *source*; False if it differs."""
-        head = self.whole(copy, run_id, "copy", lambda storage: head_of(storage, run_id))
+        head = self.whole(copy, run_id, "copy", lambda storage: run_of(storage, run_id))
         after = 0 if head is None else head.seq
         if head is not None and not self.call(
             source, "copy", lambda storage: has_record(storage, run_id, head.seq, head.digest)

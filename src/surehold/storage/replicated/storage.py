@@ -32,10 +32,11 @@ from surehold.storage.base import (
     RunQuery,
     Storage,
     TakenRun,
+    run_of,
     take_and_look,
 )
 from surehold.storage.replicated.breaker import Breaker, BreakerRules
-from surehold.storage.replicated.copies import head_of, lacks, repairable
+from surehold.storage.replicated.copies import lacks, repairable
 from surehold.storage.replicated.leases import CopiedLeases
 from surehold.storage.replicated.reads import Reads, check_whole
 from surehold.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
@@ -160,7 +161,7 @@ class ResilientStorage(Storage):
         """Let a fallback take only records that follow its own."""
         for run_id in {batch.run_id for batch in batches if batch.records}:
             first = next(b for b in batches if b.run_id == run_id and b.records)
-            look = partial(head_of, run_id=run_id)
+            look = partial(run_of, run_id=run_id)
             head = self._replicas.call(replica, "append", look)
             newest = head.seq if head is not None else 0
             wanted = first.records[0].header.seq - 1
@@ -223,7 +224,7 @@ class ResilientStorage(Storage):
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
     ) -> Iterator[Record]:
-        _, head = self._reads.look("read", run_id, lambda s: head_of(s, run_id))
+        _, head = self._reads.look("read", run_id, lambda s: run_of(s, run_id))
         if head is None:
             return iter(())
         return self._reads.read(

@@ -28,7 +28,7 @@ from surehold.core.records import (
     open_record,
 )
 from surehold.errors import CorruptError, StorageUnavailableError
-from surehold.storage.base import Batch, Inspection, Lease, RunQuery
+from surehold.storage.base import Batch, Inspection, Lease, run_of
 from surehold.storage.rows import HIDDEN, NOTE, record_keys, record_of, state_of
 from surehold.storage.shared import Head, Salvage, first_head, moment, rebuilt_head
 from surehold.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
@@ -380,7 +380,7 @@ def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
 def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
     """Report the runs that lost their newest records, or all of them."""
     for run_id, seq in source.heads():
-        run = next(iter(target.runs(RunQuery(run_id=run_id))), None)
+        run = run_of(target, run_id)
         if run is None:
             yield f"run {run_id!r} is lost, all {seq} records of it"
         elif run.seq < seq:

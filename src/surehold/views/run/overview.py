@@ -17,7 +17,7 @@ from surehold.engine.journal import Change, Loaded
 from surehold.engine.managers import CheckpointManager
 from surehold.engine.runs import NoteView, Waiting, waiting_inside, waiting_now
 from surehold.errors import SureholdError
-from surehold.storage.base import Leasing, RunInfo, is_live
+from surehold.storage.base import RunInfo, is_live, newest_lease
 from surehold.storage.queueing import EntryQuery, queues_in
 from surehold.views.run.window import RunView
 from surehold.views.values import (
@@ -115,10 +115,8 @@ def _first(values: dict[str, Any], keys: Sequence[str]) -> Named | None:
 
 def holder_of(manager: CheckpointManager, run: RunInfo) -> Lease | None:
     """The live lease of a run, if a process executes it."""
-    if not isinstance(manager.storage, Leasing):
-        return None
-    lease = manager.storage.lease_of(run.run_id)
-    return lease if lease is not None and is_live(lease, time.time()) else None
+    lease = newest_lease(manager.storage, run.run_id)
+    return lease if is_live(lease, time.time()) else None
 
 
 def _waiting(manager: CheckpointManager, run: RunInfo) -> list[Waiting]:

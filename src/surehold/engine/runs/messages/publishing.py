@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from surehold.core.records import Header, Published
+from surehold.core.records import Published
 from surehold.core.values import decode
 from surehold.engine.managers import Target, opened
 from surehold.errors import UsageError
-from surehold.storage.base import RecordQuery, RunInfo, Storage
+from surehold.storage.base import RecordQuery, RunInfo, Storage, newest_record
 
 Attribute: TypeAlias = str | int | float | bool | datetime
 _RANGE = re.compile(r"(.*?) *(>=|<=)")
@@ -33,7 +33,7 @@ def attributes_of(run_id: str, *, storage: Target = None) -> dict[str, Attribute
 def _kept(run_id: str, kind: str, storage: Target) -> dict[str, Any]:
     with opened(storage) as manager:
         reader = manager.reader
-        newest = _newest(reader.storage, run_id, kind)
+        newest = newest_record(reader.storage, run_id, kind)
         if newest is None:
             reader.known(run_id)
             return {}
@@ -41,11 +41,6 @@ def _kept(run_id: str, kind: str, storage: Target) -> dict[str, Any]:
         content = msgspec.json.decode(reader.sealer.open(record), type=Published)
         values: dict[str, Any] = decode(bytes(content.values))
         return values
-
-
-def _newest(storage: Storage, run_id: str, kind: str) -> Header | None:
-    query = RecordQuery(run_id=run_id, kind=kind, notes=True, limit=1)
-    return next(iter(storage.headers(query)), None)
 
 
 def header_value(name: str, value: object) -> Any:
@@ -105,7 +100,7 @@ def run_ids_where(storage: Storage, where: Mapping[str, Any]) -> Iterator[str]:
             continue
         seen.add(header.run_id)
         if all(_within(header.metadata.get(name), *limit) for name, *limit in ranges):
-            newest = _newest(storage, header.run_id, "attributes")
+            newest = newest_record(storage, header.run_id, "attributes")
             if newest is not None and newest.id == header.id:
                 yield header.run_id
 
