@@ -1,6 +1,7 @@
-"""Operations of the managers, written once as generators for both drivers.
+"""Operations of the managers, and the commits that all writers of a storage share.
 
-An operation decides and asks for storage calls; it never performs one.
+An operation that saves is a generator: it asks for commits, hooks and pauses, which a blocking or
+an awaiting driver carries out. One that only reads is a plain function.
 """
 
 from __future__ import annotations

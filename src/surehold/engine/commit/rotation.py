@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from surehold.core.records import Record, check_run_id
-from surehold.engine.crypto import SHREDDED, Keys, key_notes, read_note, shredding
+from surehold.engine.crypto import SHREDDED, Keyring, key_notes, read_note, shredding
 from surehold.engine.journal import Note, Request
 from surehold.errors import ConflictError, SureholdError, UsageError
 
@@ -50,7 +50,7 @@ def rotate_keys(face: Face, name_or_run_id: str | None) -> int:
     return changed
 
 
-def _rotate(face: Face, keys: Keys, run_id: str) -> bool:
+def _rotate(face: Face, keys: Keyring, run_id: str) -> bool:
     notes = list(key_notes(face.storage, run_id))
     if not notes:
         return False

@@ -15,7 +15,7 @@ from surehold.errors import UsageError
 
 if TYPE_CHECKING:
     from surehold.core.policy import Rules
-    from surehold.engine.crypto import Keys
+    from surehold.engine.crypto import Keyring
     from surehold.engine.hooks import HookManager
 
 OnSaveFailure = Literal["fail", "warn", "retry"]
@@ -27,7 +27,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HookManager | None = None
     triggers: Triggers = Triggers()
     rules: Rules | None = None
-    keys: Keys | None = None
+    keys: Keyring | None = None
     on_save_failure: OnSaveFailure = "fail"
     on_corrupt: OnCorrupt = "fail"
     clock: Callable[[], datetime] = partial(datetime.now, UTC)

@@ -73,8 +73,8 @@ def load_keys(
 
     >>> load_keys(environ={}) is None
     True
-    >>> load_keys(environ={"SUREHOLD_ENCRYPTION_KEY": "ab" * 32}).primary_id
-    '6ec4ea63'
+    >>> load_keys(environ={"SUREHOLD_ENCRYPTION_KEY": "ab" * 32})
+    <Keyring of 1>
     """
     chosen = None if _is_blank(key) else key
     if chosen is None:
@@ -111,11 +111,6 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"<Keyring of {len(self._locks)}>"
-
-    @property
-    def primary_id(self) -> str:
-        """The id of the key that encrypts; a passphrase has one for each salt."""
-        return self._primary.id_for(None)
 
     def new_run_key(self, run_id: str) -> tuple[bytes, dict[str, Any]]:
         """A new data key for *run_id*, and the body of the key note that keeps it."""
@@ -158,8 +153,8 @@ class Keyring:
 
 
 class _Lock(Protocol):
-    def id_for(self, note: KeyNote | None) -> str:
-        """Its id, where *note* has a say in that, in the way of *note*."""
+    def id_for(self, note: KeyNote) -> str:
+        """The id of the key with which it would open *note*."""
 
     def fits(self, note: KeyNote) -> bool: ...
 
@@ -173,7 +168,7 @@ class _RawKey:
         self._key = key
         self._id = frame.key_id(key)
 
-    def id_for(self, note: KeyNote | None) -> str:
+    def id_for(self, note: KeyNote) -> str:
         return self._id
 
     def fits(self, note: KeyNote) -> bool:
@@ -197,13 +192,11 @@ class _Passphrase:
         self._made: dict[Kdf, bytes] = {}
         self._making = threading.Lock()
 
-    def id_for(self, note: KeyNote | None) -> str:
-        kdf = self._kdf if note is None else note.kdf
-        return "a passphrase" if kdf is None else frame.key_id(self._key(kdf))
+    def id_for(self, note: KeyNote) -> str:
+        return "a passphrase" if note.kdf is None else frame.key_id(self._key(note.kdf))
 
     def fits(self, note: KeyNote) -> bool:
-        kdf = note.kdf
-        return note.alg == frame.WRAP and kdf is not None and self.id_for(note) == note.key
+        return note.alg == frame.WRAP and note.kdf is not None and self.id_for(note) == note.key
 
     def wrap(self, data_key: bytes, run_id: str) -> dict[str, Any]:
         kdf = self._kdf
@@ -239,7 +232,7 @@ class _Served:
         if not self._id:
             raise UsageError("a key service has no id", hint="give it one: text that names its key")
 
-    def id_for(self, note: KeyNote | None) -> str:
+    def id_for(self, note: KeyNote) -> str:
         return self._id
 
     def fits(self, note: KeyNote) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,6 +26,7 @@ from surehold.core.records import (
     read_key_note,
 )
 from surehold.core.values import remember
+from surehold.engine.crypto.keys import Keyring
 from surehold.errors import CorruptError, DataError, WrongKeyError
 from surehold.storage.base import RecordQuery, Storage
 
@@ -39,22 +40,10 @@ SHREDDED = {"shredded": True}
 _KEYS_REMEMBERED = 1024
 
 
-class Keys(Protocol):
-    """A source of runs' data keys (`surehold.engine.crypto.Keyring`)."""
-
-    def new_run_key(self, run_id: str) -> tuple[bytes, dict[str, Any]]: ...
-
-    def open(self, note: dict[str, Any], run_id: str) -> bytes: ...
-
-    def needs_rotation(self, note: dict[str, Any]) -> bool: ...
-
-    def rewrap(self, note: dict[str, Any], run_id: str) -> dict[str, Any]: ...
-
-
 class Sealer:
     """Compresses and encrypts bodies as the storage and the user want it."""
 
-    def __init__(self, storage: Storage, keys: Keys | None = None) -> None:
+    def __init__(self, storage: Storage, keys: Keyring | None = None) -> None:
         self._storage = storage
         self.keys = keys
         self._data_keys: OrderedDict[str, bytes] = OrderedDict()

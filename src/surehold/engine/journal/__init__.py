@@ -1,6 +1,6 @@
 """The journal of one run: what an append contains, and how a state is read back.
 
-Storage calls belong to `engine.commit`, policy to `core.policy`.
+Which requests are written together belongs to `engine.commit`, policy to `core.policy`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Body(msgspec.Struct, frozen=True):
     patch: msgspec.Raw = msgspec.Raw()
     form: str = ""
     extra: msgspec.Raw = msgspec.Raw()
-    """A runtime's data beside the state: whole in a keyframe, else the additions."""
+    """Data of the door beside the state: whole in a keyframe, else the additions."""
     written: msgspec.Raw = msgspec.Raw()
     """A keyframe's `Written`, as of the record that its patch changes."""
 

@@ -68,7 +68,7 @@ class CheckpointDraft(msgspec.Struct, frozen=True):
     schema: int | None = None
     """The version of its values; None for the newest that `migrations` knows of its name."""
     extra: Callable[[bool], bytes] | None = None
-    """Returns what a runtime keeps beside the values, as JSON: all of it for a keyframe (True),
+    """Returns what the door keeps beside the values, as JSON: all of it for a keyframe (True),
     else what was added since the checkpoint that this one is built on."""
     force_keyframe: bool = False
     """Begin with a keyframe, whatever was saved in its scope before."""

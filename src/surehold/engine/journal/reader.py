@@ -42,7 +42,7 @@ class Loaded(msgspec.Struct, frozen=True):
     key_weight: int
     chain_weight: int
     extras: tuple[bytes, ...] = ()
-    """A runtime's data beside the state, from the keyframe to this record."""
+    """Data of the door beside the state, from the keyframe to this record."""
     deltas: int = 0
     """The number of deltas from the keyframe to this record."""
     written: Written = {}
@@ -50,7 +50,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """A runtime's data beside the state, as of this record.
+        """Data of the door beside the state, as of this record.
 
         Of what the records say, a list is added to and anything else replaced.
         """

@@ -33,7 +33,7 @@ class Redacting:
         self._rules = rules
 
     def draft(self, draft: CheckpointDraft) -> CheckpointDraft:
-        """The draft without secrets in its metadata, tags and runtime fields."""
+        """The draft without secrets in its metadata, its tags and what the door keeps."""
         rules = self._rules()
         if not rules:
             return draft

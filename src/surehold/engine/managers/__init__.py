@@ -1,7 +1,7 @@
-"""The two managers, blocking and awaited, and the thread that commits for them.
+"""The two managers, blocking and awaited.
 
-Every other layer enters the engine here. What an operation does belongs to
-`engine.commit`.
+States are saved and loaded here; `engine.runs` holds a run that is executed. What an operation
+does belongs to `engine.commit`.
 """
 
 from __future__ import annotations

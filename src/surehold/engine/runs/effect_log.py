@@ -142,7 +142,10 @@ class Ledger:
     def _sending(
         self, note: Note | None = None, before: Note | None = None
     ) -> Iterator[tuple[Note, ...]]:
-        """The deferred notes and *note*, put in the place of *before*; an error undoes that."""
+        """Give the deferred notes and *note*; an error in the block takes them back.
+
+        *before* is the note that *note* has replaced.
+        """
         deferred = self.deferred()
         try:
             yield deferred if note is None else (*deferred, note)

@@ -80,7 +80,7 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
 
 
 def _kept(extra: dict[str, Any], whole: bool) -> bytes:
-    """Return the runtime's extra data unchanged; the lists of deltas are joined."""
+    """Data of the door beside the state; the lists of deltas are joined."""
     if not whole:
         extra = {key: [] if isinstance(value, list) else value for key, value in extra.items()}
     return msgspec.json.encode(extra)

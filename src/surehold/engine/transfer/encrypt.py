@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from surehold.core.records import Header, check_run_id, medium_name, open_record
-from surehold.engine.crypto import Keys, Sealer, is_clear
+from surehold.engine.crypto import Keyring, Sealer, is_clear
 from surehold.engine.journal import Journal, Reader
 from surehold.engine.repair import verify_run
 from surehold.engine.transfer.limits import UNLIMITED
@@ -32,7 +32,7 @@ class _Held(Protocol):
 
 
 class Hold(Protocol):
-    """Takes the lease of a run, in a block: `engine.runs.RunLease`."""
+    """Takes the lease of a run, in a block: `engine.leases.RunLease`."""
 
     def __call__(self, journal: Journal, run_id: str, /) -> AbstractContextManager[_Held]: ...
 
@@ -96,7 +96,7 @@ def _check_own(storage: Storage, run_id: str, path: Path) -> None:
     )
 
 
-def _encrypt(face: Face, keys: Keys, run_id: str, scratch: Path, hold: Hold) -> None:
+def _encrypt(face: Face, keys: Keyring, run_id: str, scratch: Path, hold: Hold) -> None:
     storage, reader = face.storage, face.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
     with hold(face.journal, run_id) as lease:

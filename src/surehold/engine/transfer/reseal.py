@@ -18,7 +18,7 @@ import msgspec
 from surehold.core.policy import RedactionRules, Redactor
 from surehold.core.records import NONCE_BYTES, Header, Record, compress, encrypt_body, new_id, seal
 from surehold.core.values import Base, Lazy, Nature, changes, decode, encode, whole
-from surehold.engine.crypto import CLEAR_NOTES, Keys
+from surehold.engine.crypto import CLEAR_NOTES, Keyring
 from surehold.engine.journal import Reader, checkpoint_body, read_body
 from surehold.errors import CorruptError, UsageError
 
@@ -38,7 +38,7 @@ class Closer:
     """
 
     def __init__(
-        self, run_id: str, keys: Keys | None, compression: str | None, *, epoch: int = 0
+        self, run_id: str, keys: Keyring | None, compression: str | None, *, epoch: int = 0
     ) -> None:
         self.run_id = run_id
         self.epoch = epoch

@@ -1,6 +1,6 @@
 """Export, import and copy of runs: as a file, to another storage, as plain JSON.
 
-A ``.surehold`` file (see `face.transfer.run_file`) is a storage of one run with all its records,
+A ``.surehold`` file (see `engine.transfer.run_file`) is a storage of one run with all its records,
 by default exactly as they were sealed. For redaction or another encryption the records are sealed
 again, and the manifest says so.
 
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from surehold.core.records import Header, Record, check_run_id, is_encrypted, ranges_of
-from surehold.engine.crypto import Key, Keys, load_keys
+from surehold.engine.crypto import Key, Keyring, load_keys
 from surehold.engine.journal import Reader, changes_in
 from surehold.engine.transfer.json_form import Style, form_of, form_of_change
 from surehold.engine.transfer.limits import LIMITS, Excess, ImportLimits
@@ -82,7 +82,9 @@ def export_run(
     return _Export(face.reader, run_id, redaction, keys, decrypt).write(target, overwrite)
 
 
-def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path, *, epoch: int) -> Manifest:
+def write_encrypted(
+    reader: Reader, run_id: str, keys: Keyring, path: Path, *, epoch: int
+) -> Manifest:
     """Write a run to a file that *keys* encrypt; *reader* reads the run as it is now.
 
     *epoch* is the epoch of the caller's lease.
@@ -96,7 +98,7 @@ class _Export(msgspec.Struct, frozen=True):
     reader: Reader
     run_id: str
     redaction: Redaction | None
-    keys: Keys | None
+    keys: Keyring | None
     decrypt: bool
     epoch: int = 0
 
@@ -141,14 +143,14 @@ class _Export(msgspec.Struct, frozen=True):
             redacted=dict(self.redaction.counts) if self.redaction else {},
         )
 
-    def _keys_for(self, encrypted: bool) -> Keys | None:
+    def _keys_for(self, encrypted: bool) -> Keyring | None:
         """Return the keys of the file; an encrypted run stays encrypted."""
         if self.keys is not None or self.decrypt or not encrypted:
             return self.keys
         return self.reader.sealer.keys
 
     def _resealed(
-        self, records: Iterable[Record], source: Source, keys: Keys | None
+        self, records: Iterable[Record], source: Source, keys: Keyring | None
     ) -> Iterator[Record]:
         closer = Closer(self.run_id, keys, "zstd" if keys else None, epoch=self.epoch)
         text_of, now = self.reader.sealer.open, datetime.now(UTC)

@@ -23,7 +23,7 @@ from surehold.core.records import (
     read_prune_note,
 )
 from surehold.core.values import Rebuilt, operations
-from surehold.engine.crypto import CLEAR_NOTES, Keys
+from surehold.engine.crypto import CLEAR_NOTES, Keyring
 from surehold.engine.journal import read_body
 from surehold.engine.repair import state_text
 from surehold.engine.transfer.run_file import ExportedRun
@@ -67,7 +67,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 
 def stage(
-    file: ExportedRun, keys: Keys | None, *, rename: bool = False, own: bool = False
+    file: ExportedRun, keys: Keyring | None, *, rename: bool = False, own: bool = False
 ) -> Staged:
     """Validate the run in *file* and return it; *keys* open it if it is encrypted.
 

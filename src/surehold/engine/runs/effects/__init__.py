@@ -1,7 +1,7 @@
-"""Effects and questions: outside calls whose outcomes the journal keeps.
+"""Effects: calls to the outside world whose outcomes the journal keeps.
 
-Holds the ledger of one execution and the lookup of what runs wait for. Which node calls an effect,
-and when, belongs to `runtime`.
+Holds the attempts of a call, its time limits, its outcome and its recorded error. The notes of an
+execution, and the lookup of what runs wait for, belong to `engine.runs`.
 """
 
 from __future__ import annotations

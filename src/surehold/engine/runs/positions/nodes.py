@@ -47,7 +47,7 @@ class StepContext(CallContext):
         self.step = step
         self.node = node
         self.outer = outer
-        """An object of the executing runtime, for what is nested in the step."""
+        """An object of the executing graph, for what is nested in the step."""
         self.counts: dict[str, int] | None = None
         self.children = 0
 
