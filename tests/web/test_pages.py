@@ -16,7 +16,7 @@ import pytest
 from tests.web.conftest import Browser, Open, in_doubt
 
 import surehold
-from surehold import CheckpointManager
+from surehold import CheckpointManager, State
 from surehold.views.forks import read_tree
 
 
@@ -104,12 +104,26 @@ def test_the_cost_is_that_up_to_the_chosen_step(page: Browser) -> None:
         ("cost", "search $0.006 3"),
         ("events", "approve@6"),
         ("raw", "final"),
-        ("state&shape=full", '"topic": "kelp"'),
+        ("state&shape=full", 'topic "kelp" questions 5 lines ['),
         ("state&shape=blame", "step 1 plan $0.004 questions"),
     ],
 )
 def test_every_tab(page: Browser, tab: str, words: str) -> None:
     assert words in text_of(page.get(f"/run?id=report-mon&tab={tab}"))
+
+
+def test_a_state_of_any_size_is_shown_by_key_and_cut(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    many = {f"key-{number}": number for number in range(20_000)}
+    manager.save_checkpoint(State.new(many, run_id="many"))
+    manager.save_checkpoint(State.new({"a": 1, "blob": "x" * 900_000, "b": 2}, run_id="blob"))
+    browser = open_page(manager)
+    text = browser.get("/run?id=many&tab=state&shape=full").text
+    assert 3000 < text.count('class="folded"') < 5000 and "characters hidden" in text
+    text = browser.get("/run?id=blob&tab=state&shape=full").text
+    assert text.count('class="folded"') == 2 and 400_000 < len(text) < 450_000
+    assert "500,105 characters hidden" in text
 
 
 def test_effects_show_what_they_returned_and_cost(page: Browser) -> None:

@@ -74,6 +74,8 @@ _BY = {
 }
 _MOST_STATE = 400_000
 """Characters of a state that a page shows."""
+_ROW = 100
+"""Characters that a key of a state stands for, so that a page of short ones ends too."""
 
 
 class Pages:
@@ -193,6 +195,7 @@ class Pages:
             "turns": turns,
             "state": "",
             "hidden": 0,
+            "keys": [],
             "blame": [],
             "places": {},
             "changes": [],
@@ -201,11 +204,19 @@ class Pages:
             "graph": None,
             "times": draw_times(view.entries) if tab == "timeline" else None,
         }
-        if tab == "raw" or (tab == "state" and asked(request, "shape") == "full"):
+        values = msgspec.json.decode(text, type=dict[str, msgspec.Raw]) if text else {}
+        if tab == "raw":
             whole = pretty(text) if text else ""
             shown |= {"state": whole[:_MOST_STATE], "hidden": max(0, len(whole) - _MOST_STATE)}
+        if tab == "state" and asked(request, "shape") == "full":
+            left = _MOST_STATE
+            for key, value in values.items():
+                whole = pretty(bytes(value)) if left > 0 else ""
+                if whole:
+                    shown["keys"].append((key, whole[:left]))
+                shown["hidden"] += max(0, len(whole or bytes(value)) - max(0, left))
+                left -= len(key) + len(whole) + _ROW
         if tab == "state" and asked(request, "shape") == "blame" and text:
-            values = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             writers = last_writers(self._site.manager, view.run, view.place, [*values])
             prices = {one.seq: one.dollars for one in self._site.pasts.of(view.run).moments}
             shown["blame"] = [
