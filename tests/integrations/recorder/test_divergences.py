@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,6 +182,51 @@ async def test_a_request_that_is_cancelled_before_its_turn_leaves_its_answer_to_
             assert recording.replayed == 0
             assert [await one("first"), await one("second")] == live
     assert (server.count, recording.replayed) == (2, 2)
+
+
+async def test_a_request_that_was_cancelled_is_cancelled_again_by_a_replay(
+    server: ModelServer, storage: str
+) -> None:
+    """The first of two answers wins; the other request is cancelled, and has no recording."""
+    over = threading.Event()
+    server.kill[1, "asked"] = over.wait
+    url = f"{server.url}/v1/chat/completions"
+
+    async def race() -> list[str]:
+        async with httpx.AsyncClient() as client:
+
+            async def one(text: str) -> str:
+                return (await client.post(url, json={"model": "m", "messages": [text]})).text
+
+            slow = asyncio.create_task(one("slow"))
+            while not server.count:
+                await asyncio.sleep(0.001)
+            won = await one("fast")
+            slow.cancel()
+            return [won, await one("after")]
+
+    with surehold.record("mine", storage=storage) as recording:
+        live = await race()
+    over.set()
+    assert (server.count, recording.live) == (3, 2)
+    with surehold.replay("mine", storage=storage):
+        assert await race() == live
+    assert server.count == 3
+
+
+def test_a_request_that_was_refused_is_told_apart_offline(
+    server: ModelServer, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehold.integrations.recorder.recording._UNANSWERED", 0.01)
+    server.refuse = [400]
+    with surehold.record("mine", storage=storage):
+        ask(server, {**BODY, "model": "none"})
+        ask(server, BODY)
+    with (
+        pytest.raises(ShapeError, match="had no answer that could be kept"),
+        surehold.replay("mine", storage=storage),
+    ):
+        ask(server, {**BODY, "model": "none"})
 
 
 def test_a_call_that_was_in_flight_is_no_divergence(server: ModelServer, storage: str) -> None:

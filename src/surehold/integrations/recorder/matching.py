@@ -82,11 +82,15 @@ def explain(
     where: str,
     replayed: int,
     offline: bool = False,
+    unanswered: bool = False,
     keeps_state: str = "",
 ) -> str:
     """The text of a divergence: request, nearest recorded one, likely cause."""
     lines = [f"{where}: the request to {label(request, model)} fits no recorded call"]
     lines[0] += f" ({replayed} replayed, {len(left)} left)"
+    if unanswered and offline:
+        cause = "it was made when the run was recorded, and had no answer that could be kept"
+        return "\n".join([*lines, f"  {cause}: it failed, was refused or was cancelled"])
     close = nearest(request, left)
     if close is None:
         told = "every recorded call was given already" if replayed else "nothing was recorded"

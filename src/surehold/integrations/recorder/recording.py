@@ -38,6 +38,9 @@ _GRACE = 0.4
 _PATIENCE = 60.0
 """The same for a program with several calls at once: the process may have died within this request,
 while another task, which is at work now, had made the calls that are left."""
+_UNANSWERED = 10.0
+"""The same, offline, for a request that got no answer when it was recorded: the program may have
+cancelled it when another one was answered, and may do so again."""
 _SILENCE = 2.0
 """Seconds of it after which people are told."""
 _HOLD = 2.0
@@ -270,10 +273,13 @@ class Recording(Tape):
             now = time.monotonic()
             since = self._waiting.setdefault(asked.token, now)
             # Another task may be about to claim what is left; then this one is a new call.
-            if not self.rules.offline and now - max(since, self._moved) < self._grace:
+            patience = self._grace
+            if self.rules.offline:
+                patience = _UNANSWERED if known else 0.0
+            if now - max(since, self._moved) < patience:
                 return TapeClaim("wait")
             if self.stops:
-                self.diverged = self._explained(asked)
+                self.diverged = self._explained(asked, unanswered=known)
                 return TapeClaim("diverged", text=self.diverged)
         if self._left and not known and not self.diverged:
             self.diverged = self._explained(asked)
@@ -288,7 +294,7 @@ class Recording(Tape):
             self._tell_live = self.on_live
         return TapeClaim("live", self._ids, body=body)
 
-    def _explained(self, asked: Asked) -> str:
+    def _explained(self, asked: Asked, unanswered: bool = False) -> str:
         request, model = facts_of(asked)
         left = sorted(self._left.values(), key=lambda call: call.number)
         return explain(
@@ -298,6 +304,7 @@ class Recording(Tape):
             where=self._where,
             replayed=self.replayed,
             offline=self.rules.offline,
+            unanswered=unanswered,
             keeps_state=self.keeps_state or own_state(),
         )
 

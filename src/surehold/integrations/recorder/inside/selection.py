@@ -19,7 +19,8 @@ _JSON_ENDS = (
     *("/api/embed", "/converse", "/converse-stream", "/invoke", "/invoke-with-response-stream"),
 )
 _GOOGLE = re.compile(
-    r":(generateContent|streamGenerateContent|embedContent|batchEmbedContents|predict|countTokens)$"
+    r":(generateContent|streamGenerateContent|embedContent|batchEmbedContents|countTokens"
+    r"|predict|rawPredict|streamRawPredict)$"
 )
 _FORM_ENDS = ("/audio/transcriptions", "/audio/translations", "/images/edits")
 _SIGNS = frozenset(
