@@ -58,7 +58,7 @@ def measure(directory: Path) -> Iterator[Line]:
     server = Postgres(directory / "pg").start()
     try:
         with PostgresStorage(server.url, schema="shared", pool=_THREADS + 2) as storage:
-            yield _commits(storage, 0.6)
+            yield _commits(storage, 0.7)
         yield _fenced_step(server.url)
         yield _claims(server.url)
         yield from _picked_up(server.url)

@@ -56,7 +56,7 @@ def opened(medium: str, path: Path) -> Iterator[Storage]:
         with SQLiteStorage(path / "runs.db") as storage:
             yield storage
         return
-    with PostgresStorage(postgres().url, schema="shared_commits", pool=THREADS + 2) as server:
+    with PostgresStorage(postgres().url, schema="shared_commits", pool=THREADS) as server:
         yield server
 
 

@@ -267,8 +267,8 @@ class Storage(Closing):
 
     body_compression: str | None = None
     """Compression of bodies before they come here; None if the medium compresses."""
-    parallel_appends: bool = False
-    """True if two appends at once are faster than one after the other."""
+    appends_at_once: int = 1
+    """The number of appends that are faster at once than one after the other."""
     redundancy: int = 0
     """The number of second copies of every record, from which a damaged one is made whole."""
 

@@ -53,7 +53,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 def test_appends_begin_beside_a_slow_one_only_where_none_waits_for_another(
     parallel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Gated, "parallel_appends", parallel)
+    monkeypatch.setattr(Gated, "appends_at_once", 3 if parallel else 1)
     with Gated() as storage, ThreadPoolExecutor(8) as pool:
         manager = CheckpointManager(storage)
         queue = engine_of(storage).commits._queue
@@ -99,7 +99,7 @@ def test_a_caller_that_another_append_takes_is_neither_queued_nor_written_again(
 
 
 def test_many_threads_write_to_few_runs_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MemoryStorage, "parallel_appends", True)
+    monkeypatch.setattr(MemoryStorage, "appends_at_once", 3)
     monkeypatch.setattr("surehold.engine.commit.group_commit._LONG", 0.0)
     often = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -115,7 +115,7 @@ def test_no_caller_waits_while_nobody_writes(
     parallel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Callers look again by themselves only where a thread that wrote was interrupted."""
-    monkeypatch.setattr(MemoryStorage, "parallel_appends", parallel)
+    monkeypatch.setattr(MemoryStorage, "appends_at_once", 3 if parallel else 1)
     monkeypatch.setattr("surehold.engine.commit.group_commit._LOOK_AGAIN", 2 * PATIENCE)
     often = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

@@ -17,6 +17,7 @@ from threading import Barrier
 from typing import TypeVar
 from uuid import uuid4
 
+import msgspec
 import psycopg
 import pytest
 from tests.cli.conftest import call
@@ -26,11 +27,13 @@ from tests.servers import Postgres, postgres
 
 import surehold
 from surehold import CheckpointManager, State, errors
+from surehold.core.policy import QueueEntry
 from surehold.executors import Worker, served_by
 from surehold.storage.base import Owner, RecordQuery, RunQuery
 from surehold.storage.postgres import PostgresStorage
+from surehold.storage.postgres.queue import PostgresQueues
 from surehold.storage.postgres.schema import VERSION
-from surehold.storage.queueing import ClaimQuery, EntryQuery, WorkerInfo
+from surehold.storage.queueing import Claim, ClaimQuery, EntryQuery, WorkerInfo
 from surehold.storage.registry import open_storage
 from surehold.storage.shared import RunWatch
 from surehold.testing import JournalWriter
@@ -737,3 +740,45 @@ def test_a_worker_gets_connections_for_its_threads_unless_a_number_is_given(
     with PostgresStorage(server.url, schema=schema, pool=2) as storage:
         storage.fit(12)
         assert storage._db._size == 2
+
+
+@pytest.mark.parametrize(
+    ("pool", "threads", "at_once"),
+    [(1, 0, 1), (2, 0, 1), (None, 0, 3), (None, 8, 4), (None, 32, 6)],
+)
+def test_appends_at_once_leave_a_connection_for_other_calls(
+    pool: int | None, threads: int, at_once: int, server: Postgres, schema: str
+) -> None:
+    with PostgresStorage(server.url, schema=schema, pool=pool) as storage:
+        if threads:
+            storage.fit(threads)
+        assert storage.appends_at_once == at_once
+
+
+def test_only_the_release_of_a_run_that_is_over_is_not_waited_for(storage: PostgresStorage) -> None:
+    said: dict[str, str] = {}
+    query = ClaimQuery(queues=("default",), targets=("tests.executors.jobs:ten_steps@1",))
+    for state in ("waiting", "over"):
+        jobs.ten_steps.start(run_id=state, storage=storage)
+        (claim,) = storage.claim(query, ANNA, now=0, ttl=60)
+        entry = msgspec.structs.replace(claim.entry, state="waiting", due=1e12)
+
+        def settle(
+            db: psycopg.Connection, claim: Claim = claim, entry: QueueEntry = entry
+        ) -> tuple[str, str]:
+            table = PostgresQueues(db, storage._sql)
+            after = entry if claim.entry.run_id == "waiting" else None
+            with db.transaction():
+                assert table.settle(claim.lease, after, now=0, expired=False)
+                within = waits(db)
+            return within, waits(db)
+
+        said[state], afterwards = storage._db.run(settle)
+        assert afterwards == "on"
+    assert said == {"waiting": "on", "over": "off"}
+
+
+def waits(db: psycopg.Connection) -> str:
+    row = db.execute("SHOW synchronous_commit").fetchone()
+    assert row is not None
+    return str(row[0])

@@ -37,7 +37,7 @@ def engine_of(storage: Storage) -> Engine:
     with _making:
         engine = _engines.get(storage)
         if engine is None:
-            _engines[storage] = engine = Engine(parallel=storage.parallel_appends)
+            _engines[storage] = engine = Engine(parallel=storage.appends_at_once > 1)
         return engine
 
 

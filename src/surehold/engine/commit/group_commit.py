@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
-_LONG = 0.002
+_LONG = 0.0007
 """Seconds of an append after which another one may begin beside it."""
-_LEADERS = 3
-"""Appends at once, on media where one need not wait for another."""
+_LEADERS = 6
+"""Most appends at once, on media where one need not wait for another."""
 
 
 class _Waiting:
@@ -123,7 +123,8 @@ class GroupCommit:
             return None if queued else self._leaders[0], _LOOK_AGAIN
         if not self._parallel:
             return self._leaders[0], _LOOK_AGAIN  # whose lock it waits for: nobody wakes it
-        free = next((one for one in self._leaders if one not in busy), None)
+        usable = self._leaders[: waiting.sent[0][0].storage.appends_at_once]
+        free = next((one for one in usable if one not in busy), None)
         if free is None or not busy:
             return free, _LOOK_AGAIN
         early = max(one.since for one in busy) + _LONG - time.monotonic()

@@ -105,12 +105,13 @@ class Connections:
         if self._closed:
             raise UsageError("the storage is closed", hint="open it again")
 
-    def widen(self, size: int) -> None:
-        """Allow so many connections, if that is more than now."""
+    def widen(self, size: int) -> int:
+        """Allow so many connections, if that is more than now; the number that are allowed."""
         with self._lock:
             self._size = max(self._size, size)
             if self._pool is not None and self._pid == os.getpid():
                 self._pool.resize(1, self._size)
+            return self._size
 
     def close(self) -> None:
         """Close every connection."""

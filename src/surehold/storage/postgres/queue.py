@@ -28,6 +28,8 @@ _COLUMNS = (
 _NOW = "(SELECT extract(epoch FROM clock_timestamp())::float8)"
 """The server's time, asked for once a statement: with a volatile function in its place an index
 of times is not searched but read."""
+_NOT_AWAITED = "(SELECT set_config('synchronous_commit', 'off', true)) = 'off'"
+"""True; the statement's commit is then durable with the next one, and does not wait for it."""
 _AT_ONCE = 500
 """Entries that become ready in one transaction."""
 
@@ -92,7 +94,9 @@ UPDATE {{s}}.runs SET owner = NULL,
     failures = coalesce(%(failures)s::integer, failures),
     reason = coalesce(%(reason)s::bytea, reason), woken = false
 WHERE run_id = %(run)s AND epoch = %(epoch)s AND owner = %(owner)s
-    AND (NOT %(expired)s OR lease_until <= {_NOW}) RETURNING 1"""
+    AND (NOT %(expired)s OR lease_until <= {_NOW})
+    AND (%(state)s::text IS NOT NULL OR {_NOT_AWAITED}) RETURNING 1"""
+"""A run without a state is over: its last record is durable, and says so if the release is lost."""
 
 _STALE = f"""
 SELECT epoch, owner, lease_until - {_NOW}, {_COLUMNS} FROM {{s}}.runs

@@ -52,6 +52,8 @@ _NO_BOUND = 1 << 62
 _TRIES = 20
 _CONNECTIONS, _MOST_CONNECTIONS = 4, 33
 """Connections of a process that named no number: by default, and of a worker with many threads."""
+_APPENDS, _MOST_APPENDS = 3, 6
+"""Appends at once: of a process by default, and of a worker, for half of its connections."""
 
 
 _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
@@ -70,8 +72,6 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
     fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
-
-    parallel_appends = True
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         self._database_clock = lease_clock == "database"
         self._sql = Queries(schema, packs=self.body_compression is not None)
         self._db = Connections(url, size=pool or _CONNECTIONS, timeout=timeout, patience=patience)
+        self._share(pool or _CONNECTIONS)
         try:
             self._db.run_once(
                 partial(create, schema=schema, connect=self._db.connect, upgrade=upgrade)
@@ -190,7 +191,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
 
     def fit(self, threads: int) -> None:
         if not self._sized:
-            self._db.widen(min(threads + 1, _MOST_CONNECTIONS))
+            self._share(self._db.widen(min(threads + 1, _MOST_CONNECTIONS)))
 
     def close(self) -> None:
         self._listener.close()
@@ -254,6 +255,10 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
         )
         self._db.run(work)
         return f"{self._schema}.quarantine"
+
+    def _share(self, connections: int) -> None:
+        most = min(max((connections - 1) // 2, _APPENDS), _MOST_APPENDS)
+        self.appends_at_once = max(1, min(connections - 1, most))
 
     def _append_all(self, calls: list[AppendCall], db: psycopg.Connection) -> list[bool]:
         stored: list[bool] = []

@@ -88,7 +88,7 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Lis
     With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
     """
 
-    parallel_appends = True
+    appends_at_once = 3
 
     def __init__(
         self,
