@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from surehold import ResilientCheckpointManager
@@ -18,6 +20,18 @@ def test_an_agent_that_saves_only_empty_dicts_is_warned_once(
     told = [one for one in caplog.messages if "without any state" in one]
     assert len(told) == 1
     assert "register_provider" in told[0]
+
+
+def test_a_process_that_restores_first_is_not_warned_of_its_empty_state(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    for cycle in range(2):
+        with ResilientCheckpointManager("agent-3", f"sqlite:///{tmp_path}/runs.db") as manager:
+            if latest := manager.get_latest_checkpoint("routine"):
+                manager.restore_checkpoint(latest)
+            manager.memory["cycle"] = cycle
+            manager.create_checkpoint("routine")
+    assert "without any state" not in caplog.text
 
 
 def test_no_other_process_is_named_when_the_storage_failed() -> None:

@@ -73,6 +73,7 @@ T = TypeVar("T")
 
 _KINDS = ("routine", "recovery", "pre_operation")
 _EMPTY = "empty"
+_BEFORE_RESTORING = "before_restoring"
 """Metadata of a checkpoint whose providers had nothing to save."""
 
 
@@ -299,7 +300,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             logger.warning("agent %s: a %s checkpoint lacks %s", self.agent_id, kind, lacking)
         if captured.is_empty:
             facts[_EMPTY] = True
-            if not self._warned_empty:
+            if not self._warned_empty and _BEFORE_RESTORING not in facts:
                 self._warned_empty = True
                 logger.warning(
                     "agent %s: a checkpoint without any state was saved: put the agent's state into"
@@ -437,7 +438,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             safety_id = self._save(
                 before,
                 "recovery",
-                metadata={"before_restoring": target},
+                metadata={_BEFORE_RESTORING: target},
                 notes_for=lambda header: (
                     begun.note({"checkpoint_id": target, "safety_id": header.id}),
                 ),
