@@ -159,6 +159,8 @@ class Recording(Tape):
         self.recorded = len(self._calls)
         self._left = dict(self._calls)
         """Recorded calls that no request has claimed in this start."""
+        self._cancelled: set[str] = set()
+        """Recorded calls whose request was cancelled before their turn came."""
         self._undelivered = sorted(call.number for call in self._calls.values())
         self._next = 0
         self._gone: set[int] = set()
@@ -389,6 +391,8 @@ class Recording(Tape):
             given = self._given.pop(id, None)
             if given is not None:
                 self._left[given.call.id] = given.call
+                self._cancelled.add(given.call.id)
+                self._gone.add(given.call.number)
                 self._slots[given.call.key].discard(given.call.slot)
                 self.replayed -= 1
                 self.saved -= _worth(given.call)
@@ -426,7 +430,8 @@ class Recording(Tape):
     def left(self) -> list[RecordedCall]:
         """Recorded calls without a request in this start."""
         with self._lock:
-            return sorted(self._left.values(), key=lambda call: call.number)
+            left = (call for call in self._left.values() if call.id not in self._cancelled)
+            return sorted(left, key=lambda call: call.number)
 
 
 def _worth(call: RecordedCall) -> Usage:
