@@ -246,8 +246,9 @@ def test_other_items_for_a_completed_loop_are_refused(items: Iterable[str]) -> N
     work("abc")
     appends = len(storage.appended)
     said = "after 3 items, and now has more.*another run_id" if items == "abcd" else "other ones"
-    with pytest.raises(ShapeError, match=said):
+    with pytest.raises(ShapeError, match=said) as raised:
         work(items)
+    assert "a run of their own" in str(raised.value)
     assert CALLS == ["a", "b", "c"] and len(storage.appended) == appends
 
 

@@ -774,7 +774,9 @@ class _Walk(Generic[T]):
         if self._opened.over and self._context.restarted:
             self._over = True  # checkpoint() has settled the loop, which cannot be compared
         else:
-            raise self._context.leave(error or other_items(self._run.run_id, self._done))
+            over = self._opened.over
+            error = error or other_items(self._run.run_id, self._done, over=over)
+            raise self._context.leave(error)
 
 
 class Each(Generic[T]):

@@ -230,12 +230,17 @@ def _last_loop(body: RunBody | None) -> LoopProgress | None:
     return found
 
 
-def other_items(run_id: str, done: int) -> ShapeError:
+def other_items(run_id: str, done: int, *, over: bool) -> ShapeError:
     """The error of a loop that was resumed with other items than it had completed."""
+    hint = (
+        "give it the same items in the same order, new ones at the end; if this is another"
+        " loop, guard the first with run.state: checkpoint() restarts the count of loops"
+    )
+    if over:
+        hint = "the run is completed: give other items to a run of their own, with another run_id"
     return ShapeError(
         f"each() in run {run_id!r} has completed {done} items, and now begins with other ones",
-        hint="give it the same items in the same order, new ones at the end; if this is another"
-        " loop, guard the first with run.state: checkpoint() restarts the count of loops",
+        hint=hint,
         run_id=run_id,
         done=done,
     )
