@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integrations.langgraph import test_kills as langgraph
 from tests.integrations.openai_agents import test_kills as openai_agents
 from tests.integrations.pydantic_ai import test_kills as pydantic_ai
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "explain" / "guarantees.md"
-FRAMEWORKS: dict[str, Any] = {"OpenAI Agents SDK": openai_agents, "Pydantic AI": pydantic_ai}
+FRAMEWORKS: dict[str, Any] = {
+    "OpenAI Agents SDK": openai_agents,
+    "Pydantic AI": pydantic_ai,
+    "LangGraph": langgraph,
+}
 POINTS = {
     "inside a model call": "model 1",
     "inside a tool that may be repeated": "search orders",
