@@ -259,6 +259,38 @@ def test_a_child_is_left_cancelled_or_awaited(
         assert (parent.status(), child.status()) == ("completed", "completed")
 
 
+@workflow
+def outlives(policy: Any, kid: str | None) -> str:
+    double.start(1, run_id=kid, parent_close=policy)
+    surehold.receive("go")
+    return "done"
+
+
+@workflow
+async def outlives_async(policy: Any, kid: str | None) -> str:
+    double.start(1, run_id=kid, parent_close=policy)
+    await surehold.receive("go")
+    return "done"
+
+
+@pytest.mark.parametrize("kid", [None, "kid"])
+@pytest.mark.parametrize("policy", ["leave", "cancel", "wait"])
+@pytest.mark.parametrize("parent", [outlives, outlives_async])
+def test_a_child_that_was_removed_is_not_begun_anew(
+    manager: CheckpointManager, parent: Any, policy: str, kid: str | None
+) -> None:
+    def finish(made: Any) -> Any:
+        return asyncio.run(made) if asyncio.iscoroutine(made) else made
+
+    finish(parent.run(policy, kid, run_id="p", storage=manager, wait=False))
+    (child,) = manager.storage.runs(RunQuery(name="double"))
+    work(manager)
+    manager.delete_run(child.run_id)
+    surehold.send("p", "go", storage=manager)
+    assert finish(parent.run(policy, kid, run_id="p", storage=manager)).value == "done"
+    assert [*manager.storage.runs(RunQuery(name="double"))] == []
+
+
 def test_a_loop_cannot_close_children(manager: CheckpointManager) -> None:
     with (
         pytest.raises(UsageError, match="needs a workflow"),

@@ -146,7 +146,7 @@ def wait_for_children(run: OpenRun) -> Generator[Callable[[], Any], Any, None]:
     """Wait for the runs that *run* must not end before."""
     for child in sorted(run.children, key=lambda one: one.run_id):  # as on every replay
         if child.parent_close == "wait":
-            with suppress(RunError):
+            with suppress(RunError, NotFoundError):
                 yield child.result
 
 
@@ -154,4 +154,5 @@ def cancel_children(run: OpenRun) -> None:
     """Cancel the runs that end with *run*; again after a crash, which changes nothing."""
     for child in run.children:
         if child.parent_close == "cancel":
-            child.cancel(by=f"run {run.run_id}")
+            with suppress(NotFoundError):  # it has ended and was removed
+                child.cancel(by=f"run {run.run_id}")

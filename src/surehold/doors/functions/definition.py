@@ -62,6 +62,7 @@ from surehold.engine.runs.positions import (
     CallContext,
     CallOrder,
     call_context,
+    recorded_here,
     recorded_value,
     recording_context,
     warn_beside,
@@ -503,38 +504,34 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         def start(args: Any, kwargs: Any) -> Handle:
             context = call_context()
             run = context.run if context is not None else None
-            chosen = self._child_id() if run_id is None and idempotency_key is None else run_id
             where = self.storage if storage is None else storage
             if run is None:
-                return self._submitted(partial(submit, args, kwargs, run_id=chosen, where=where))
+                return self._submitted(partial(submit, args, kwargs, run_id=run_id, where=where))
             if parent_close != "leave" and not isinstance(context, CallOrder):
                 raise UsageError(
                     f"parent_close={parent_close!r} needs a workflow",
                     hint="start the run in a @surehold.workflow",
                 )
 
+            at = run.manager if where is None else where
+            recorded = recorded_here(f"start {self.name}")
+
+            def submit_at(place: str) -> str:
+                chosen = run_id
+                if run_id is None and idempotency_key is None:
+                    chosen = f"{run.run_id}.{self.name}-{digest_of(place.encode())[:12]}"
+                return submit(args, kwargs, run_id=chosen, where=at, parent=run.run_id).run_id
+
             def begin() -> RunHandle[Any]:
-                at = run.manager if where is None else where
-                begun = submit(args, kwargs, run_id=chosen, where=at, parent=run.run_id)
+                # A replay begins no child anew that has ended and was removed.
                 look = partial(_look, self)
-                child = ChildHandle[Any](begun.run_id, at, look, self._typed, parent_close)
+                child = ChildHandle[Any](recorded(submit_at), at, look, self._typed, parent_close)
                 run.children.append(child)
                 return child
 
             return self._submitted(begin)
 
         return Submitting(start)
-
-    def _child_id(self) -> str | None:
-        """The id of a run that another one begins: the same on every replay; else None."""
-        context = call_context()
-        if context is None or context.run is None:
-            return None
-        run_id = context.run.run_id
-        return recorded_value(
-            f"start {self.name}",
-            lambda place: f"{run_id}.{self.name}-{digest_of(place.encode())[:12]}",
-        )
 
     def start_or_send(
         self,

@@ -26,4 +26,5 @@ from surehold.engine.runs.positions.races import BRANCH as BRANCH
 from surehold.engine.runs.positions.races import Branch as Branch
 from surehold.engine.runs.positions.races import Race as Race
 from surehold.engine.runs.positions.values import defer_value as defer_value
+from surehold.engine.runs.positions.values import recorded_here as recorded_here
 from surehold.engine.runs.positions.values import recorded_value as recorded_value

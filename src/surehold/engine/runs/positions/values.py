@@ -20,21 +20,31 @@ def recorded_value(name: str, make: Callable[[str], T]) -> T:
 
     *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
     """
+    value: T = recorded_here(name)(make)
+    return value
+
+
+def recorded_here(name: str) -> Callable[[Callable[[str], Any]], Any]:
+    """Take the next position now, and give what is `recorded_value` there, maybe later."""
     context = recording_context()
     run = context.run if context is not None else None
     if context is None or run is None:
-        return make("")
+        return lambda make: make("")
     context.check()
     id, known, _ = context.locate(name, None, "")
     if known is not None:
         if not known.done:
             wrong = ShapeError(f"{id} is recorded as a call in doubt", run_id=run.run_id)
             raise context.leave(wrong)
-        value: T = decode(bytes(known.value))
-        return value
+        value = decode(bytes(known.value))
+        return lambda make: value
     context.check_new(id)
-    made = make(id)
-    defer_value(context, id, name, made)
+
+    def made(make: Callable[[str], Any]) -> Any:
+        new = make(id)
+        defer_value(context, id, name, new)
+        return new
+
     return made
 
 
