@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def recorded_value(name: str, make: Callable[[str], T]) -> T:
-    """The recorded value at the next position, or else what *make* gives, recorded.
+    """The recorded value at the next position, or else what *make* gives.
 
     *make* gets the id of the position. Outside a run nothing is recorded, and the id is empty.
     """
@@ -25,7 +25,7 @@ def recorded_value(name: str, make: Callable[[str], T]) -> T:
 
 
 def recorded_here(name: str) -> Callable[[Callable[[str], Any]], Any]:
-    """Take the next position now, and give what is `recorded_value` there, maybe later."""
+    """Take the next position; what it gives is `recorded_value` there."""
     context = recording_context()
     run = context.run if context is not None else None
     if context is None or run is None:
