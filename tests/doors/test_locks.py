@@ -118,6 +118,41 @@ def test_an_exception_lets_go(manager: CheckpointManager) -> None:
     assert table(manager) == {"holders": [], "waiting": []}
 
 
+@pytest.mark.parametrize("kind", ["plain", "awaited", "gathered"])
+def test_a_run_that_would_wait_for_itself_is_refused(manager: CheckpointManager, kind: str) -> None:
+    @workflow(name="nested")
+    def nested() -> None:
+        with surehold.lock("press"), surehold.lock("press"):
+            raise AssertionError
+
+    @workflow(name="nested")
+    async def nested_awaited() -> None:
+        async with surehold.lock("press"):
+            await (surehold.gather(again()) if kind == "gathered" else again())
+
+    async def again() -> None:
+        async with surehold.lock("press"):
+            raise AssertionError
+
+    with pytest.raises(UsageError, match="would wait for lock 'press'"):
+        made: Any = nested if kind == "plain" else nested_awaited
+        ended = made.run(run_id="a", storage=manager)
+        asyncio.run(ended)
+    assert table(manager) == {"holders": [], "waiting": []}
+
+
+def test_branches_of_a_run_take_it_in_turn(manager: CheckpointManager) -> None:
+    @workflow
+    async def branches() -> list[str]:
+        async def branch(name: str) -> str:
+            async with surehold.lock("press"):
+                return name
+
+        return await surehold.gather(*map(branch, "abc"))
+
+    assert asyncio.run(branches.run(run_id="a", storage=manager)).value == ["a", "b", "c"]
+
+
 def test_workers_pass_it_on(manager: CheckpointManager) -> None:
     handles = [job.start(f"r{n}", 1, run_id=f"r{n}", storage=manager) for n in range(4)]
     worker = Worker.of_modules(manager.storage, [__name__], ["default"], 4, 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Generator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -30,6 +31,8 @@ _TRIES = 1000
 
 T = TypeVar("T")
 
+_HELD: ContextVar[frozenset[lock]] = ContextVar("surehold_locks", default=frozenset())
+"""The locks whose blocks the running code began in."""
 _Table = dict[str, list[list[str]]]
 """The runs that hold the lock and those that wait for it, each with its token, in order."""
 
@@ -51,22 +54,27 @@ class lock:
         self._name = name
         self._limit = limit
         self._token = ""
+        self._run_id = ""
 
     def __enter__(self) -> Self:
         drive(self._acquire(_request, _look, _release), lambda call: call())
+        _HELD.set(_HELD.get() | {self})
         return self
 
     def __exit__(self, *raised: object) -> None:
         token, self._token = self._token, ""
+        _HELD.set(_HELD.get() - {self})
         _release(self._name, self._limit, token)
 
     async def __aenter__(self) -> Self:
         steps = self._acquire(_request_awaited, _look_awaited, _release_awaited)
         await drive_async(steps, settled)
+        _HELD.set(_HELD.get() | {self})
         return self
 
     async def __aexit__(self, *raised: object) -> None:
         token, self._token = self._token, ""
+        _HELD.set(_HELD.get() - {self})
         await _release_awaited(self._name, self._limit, token)
 
     def _acquire(
@@ -82,6 +90,14 @@ class lock:
             )
         if self._token:
             raise UsageError(f"lock {self._name!r} is held here", hint="make a lock() for each use")
+        run_id = self._run_id = context.run.run_id
+        for one in _HELD.get():
+            if one._token and (one._run_id, one._name) == (run_id, self._name) and one._limit == 1:
+                raise UsageError(
+                    f"run {run_id!r} would wait for lock {self._name!r}, which it holds",
+                    hint="take a lock once, or choose another name",
+                    run_id=run_id,
+                )
         token, held = yield partial(request, self._name, self._limit)
         pause = _FIRST_LOOK
         while not held:
