@@ -141,7 +141,11 @@ def test_a_run_that_would_wait_for_itself_is_refused(manager: CheckpointManager,
     assert table(manager) == {"holders": [], "waiting": []}
 
 
-def test_branches_of_a_run_take_it_in_turn(manager: CheckpointManager) -> None:
+def test_branches_of_a_run_take_it_in_turn(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surehold.doors.functions.locks._FIRST_LOOK", 3600.0)
+
     @workflow
     async def branches() -> list[str]:
         async def branch(name: str) -> str:

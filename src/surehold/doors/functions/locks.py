@@ -102,8 +102,8 @@ class lock:
         pause = _FIRST_LOOK
         while not held:
             try:
-                told = yield partial(receive, _topic(self._name), timeout=pause)
-                held = told == token
+                yield partial(receive, _topic(self._name, token), timeout=pause)
+                held = True
             except TimeoutError:
                 held = yield partial(look, self._name, self._limit, token)
                 pause = min(2 * pause, _LONGEST_LOOK)
@@ -129,7 +129,7 @@ def _entered(name: str, limit: int, token: str) -> bool:
             table["holders"] = [one for one in table["holders"] if _lives(run.manager, one)]
         _promote(run.manager, table, limit)
 
-    return entry in _changed(run.manager, name, enter)
+    return entry in _changed(run.manager, name, token, enter)
 
 
 def _leave(name: str, limit: int, token: str) -> None:
@@ -143,7 +143,7 @@ def _leave(name: str, limit: int, token: str) -> None:
                 entries.remove(entry)
         _promote(run.manager, table, limit)
 
-    _changed(run.manager, name, leave)
+    _changed(run.manager, name, token, leave)
 
 
 def _promote(manager: CheckpointManager, table: _Table, limit: int) -> None:
@@ -161,9 +161,9 @@ def _lives(manager: CheckpointManager, entry: list[str]) -> bool:
 
 
 def _changed(
-    manager: CheckpointManager, name: str, change: Callable[[_Table], None]
+    manager: CheckpointManager, name: str, own: str, change: Callable[[_Table], None]
 ) -> list[list[str]]:
-    """Change the table of a lock, and tell the new holders; all holders.
+    """Change the table of a lock, and tell the new holders but for *own*; all holders.
 
     Without a change all are told: whoever made the change may have died before it told them.
     """
@@ -190,24 +190,22 @@ def _changed(
             except ConflictError:
                 manager.face.journal.invalidate(run_id)
                 continue
-        _tell(manager, name, told)
+        _tell(manager, name, [one for one in told if one[1] != own])
         return table["holders"]
     raise ConflictError(f"lock {name!r} is changed by others all the time", run_id=run_id)
 
 
 def _tell(manager: CheckpointManager, name: str, holders: list[list[str]]) -> None:
-    here = _run_here().run_id
     for run_id, token in holders:
-        if run_id == here:
-            continue
         try:
-            deliver(manager, run_id, message_note(_topic(name), token, token))
+            deliver(manager, run_id, message_note(_topic(name, token), None, token))
         except (ConflictError, NotFoundError):  # it has ended since
             continue
 
 
-def _topic(name: str) -> str:
-    return f"lock {name}"
+def _topic(name: str, token: str) -> str:
+    """The topic of one request: branches of a run may wait for one lock."""
+    return f"lock {name} {token[:8]}"
 
 
 def _run_here() -> OpenRun:
