@@ -106,7 +106,7 @@ class Connections:
             raise UsageError("the storage is closed", hint="open it again")
 
     def widen(self, size: int) -> int:
-        """Allow so many connections, if that is more than now; the number that are allowed."""
+        """Allow so many connections, if that is more than now; the number allowed."""
         with self._lock:
             self._size = max(self._size, size)
             if self._pool is not None and self._pid == os.getpid():
