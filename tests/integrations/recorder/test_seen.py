@@ -186,6 +186,8 @@ def test_a_failed_program_says_the_command_that_continues_it(tmp_path: Path) -> 
         asked = call("-s", storage, command, "r")
         assert asked.code == 2 and "is of a recorded program" in asked.err
         assert told in asked.err and "surehold replay r -- COMMAND" in asked.err
+    forked = call("-s", storage, "fork", "r")
+    assert forked.code == 2 and "surehold replay r --from 1 -- COMMAND" in forked.err
 
 
 def test_another_value_is_no_recorded_call() -> None:

@@ -56,6 +56,13 @@ def fork_with(
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
         if loaded.door.has_nodes:  # a graph decides its next node again
             return of_graph(loaded, draft)
+        if loaded.door.kind == "program" and before is None:
+            run, call = header.run_id, header.step + 1
+            raise UsageError(
+                f"run {run!r} is of a recorded program: its fork would have no recorded call",
+                hint=f"surehold replay {run} --from {call} -- COMMAND keeps the calls before {call}",
+                run_id=run,
+            )
         values = {**draft.values, **edit}
         natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
         return msgspec.structs.replace(draft, values=values, natures=natures)
