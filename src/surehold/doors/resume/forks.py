@@ -60,7 +60,7 @@ def fork_with(
             run, call = header.run_id, header.step + 1
             raise UsageError(
                 f"run {run!r} is of a recorded program: its fork would have no recorded call",
-                hint=f"surehold replay {run} --from {call} -- COMMAND keeps the calls before {call}",
+                hint=f"surehold replay {run} --from {call} -- COMMAND has the calls before {call}",
                 run_id=run,
             )
         values = {**draft.values, **edit}
