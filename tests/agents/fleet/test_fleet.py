@@ -307,6 +307,8 @@ async def test_ledgers_are_logged(db: str, caplog: pytest.LogCaptureFixture) -> 
     [
         ({}, "without participants"),
         ({"x": 3}, "participant 'x' is int"),
+        ({5: team()["coder"]}, "a participant is named 5"),
+        ({"": team()["coder"]}, "a participant is named ''"),
         ({"x": lambda: None}, "takes 0 arguments"),
         ({"user": team()["coder"]}, "no participant can be named 'user'"),
     ],

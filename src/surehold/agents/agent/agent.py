@@ -130,6 +130,8 @@ class Agent(AsyncClosing):
                 f"the state_manager is a {type(state_manager).__name__}",
                 hint="give AsyncCheckpointManager(storage)",
             )
+        if not isinstance(instructions, str):
+            raise UsageError(f"instructions is {instructions!r:.40}", hint="give a text")
         if not isinstance(tools, Iterable):
             raise UsageError(f"tools is a {type(tools).__name__}", hint="give a list of functions")
         self.hook_manager = hook_manager

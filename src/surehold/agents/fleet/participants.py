@@ -338,6 +338,8 @@ def _spent(done: Mapping[str, Any]) -> dict[str, Any]:
 
 def participant_of(name: str, given: object) -> Participant:
     """Make a participant of *given*: a participant, a model, an agent, or a function."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a participant is named {name!r}", hint="give each a name, a text")
     if isinstance(given, Participant):
         return given
     if isinstance(given, Agent):
