@@ -523,7 +523,7 @@ def _unknown_name(name: str) -> NotFoundError | UsageError:
 
 def _is_a_path(path: str) -> UsageError:
     return UsageError(
-        f"{mask_url(path)!r} is a path, and a storage has a URL", hint=url_for_path(path)
+        f"{mask_url(path)!r} is a path; a storage is named by a URL", hint=url_for_path(path)
     )
 
 

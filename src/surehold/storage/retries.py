@@ -184,7 +184,7 @@ def within(deadline: float | None, call: Callable[[CallProgress], T], what: str)
     while not done.wait(max(progress.seconds_left(deadline), 0)):
         if progress.give_up(deadline):
             raise StorageUnavailableError(
-                f"{what} did not come back within {deadline:g} s",
+                f"{what} did not return within {deadline:g} s",
                 hint="the medium hangs; what was asked of it may still happen",
                 deadline=deadline,
             )

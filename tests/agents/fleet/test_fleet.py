@@ -305,7 +305,7 @@ async def test_ledgers_are_logged(db: str, caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(
     ("participants", "says"),
     [
-        ({}, "without participants"),
+        ({}, "has no participants"),
         ({"x": 3}, "participant 'x' is int"),
         ({5: team()["coder"]}, "a participant is named 5"),
         ({"": team()["coder"]}, "a participant is named ''"),

@@ -289,7 +289,7 @@ def test_an_unknown_provider_is_an_error_that_lists_those_there_are() -> None:
         open_model("gpt-5")
     with pytest.raises(UsageError, match="which model of ollama"):
         open_model("ollama")
-    with pytest.raises(UsageError, match="of no provider"):
+    with pytest.raises(UsageError, match="names no provider"):
         open_model(None, "llama3.2")
     with pytest.raises(UsageError, match=r"has no setting 'tempo'.*temperature"):
         open_model("ollama", "llama3.2", tempo=1)

@@ -864,7 +864,7 @@ def test_each_look_is_a_step_unless_it_was_observed(manager: ResilientCheckpoint
     assert manager.drift_report().observations == 9
     manager.observe(action="search", seconds=1.0)
     assert manager.detect_drift() and manager.drift_report().findings[0].detector == "repetition"
-    with pytest.raises(UsageError, match="knows no mood"):
+    with pytest.raises(UsageError, match="has no option mood"):
         manager.observe(mood="good")
     with pytest.raises(UsageError, match="progress"):
         manager.observe(progress="far")

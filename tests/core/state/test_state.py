@@ -417,7 +417,7 @@ def test_a_pickled_state_leaves_its_secrets_behind() -> None:
     assert (back.timestamp, back.checkpoint_id) == (state.timestamp, "c1")
     assert dict(back.secrets) == {}
     assert has_only_frozen_containers(back["b"])
-    with pytest.raises(UsageError, match="not pickled"):
+    with pytest.raises(UsageError, match="cannot be pickled"):
         pickle.dumps(state.secrets)
 
 

@@ -133,7 +133,7 @@ def test_both_variables_at_once_are_refused(tmp_path: Path) -> None:
 
 
 def test_old_keys_alone_do_not_encrypt() -> None:
-    with pytest.raises(UsageError, match="old_keys without a key"):
+    with pytest.raises(UsageError, match="old_keys= is given without a key"):
         load_keys(environ={}, old_keys=[RAW])
 
 

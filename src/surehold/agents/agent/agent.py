@@ -426,7 +426,10 @@ class Agent(AsyncClosing):
 
     def _check_idle(self) -> None:
         if self._running:
-            raise UsageError(f"agent {self.agent_id!r} is running", hint="make another one")
+            raise UsageError(
+                f"agent {self.agent_id!r} is running",
+                hint="wait until its run has ended, or make another Agent",
+            )
 
     async def _run(self, start: Start, manager: AsyncCheckpointManager | None) -> AgentResult:
         if manager is None and any(tool.approval for tool in self.tools.values()):

@@ -571,7 +571,9 @@ def _participants(given: Mapping[str, Any] | None, manager: Model) -> dict[str, 
         raise UsageError(f"the participants are {type(given).__name__}", hint="give a dict by name")
     named = dict.fromkeys(ROLES, manager) if given is None else given
     if not named:
-        raise UsageError("a fleet without participants", hint="name some, or leave them out")
+        raise UsageError(
+            "the fleet has no participants", hint="name some, or leave participants= out"
+        )
     if taken := {"manager", "user"} & named.keys():
         raise UsageError(f"no participant can be named {min(taken)!r}", hint="rename it")
     return {name: participant_of(name, what) for name, what in named.items()}

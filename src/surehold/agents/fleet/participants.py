@@ -336,7 +336,7 @@ def _spent(done: Mapping[str, Any]) -> dict[str, Any]:
     return {"tokens": whole.tokens, "dollars": dollars, "output": whole.output_tokens}
 
 
-def participant_of(name: str, given: object) -> Participant:
+def participant_of(name: Any, given: object) -> Participant:
     """Make a participant of *given*: a participant, a model, an agent, or a function."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"a participant is named {name!r}", hint="give each a name, a text")

@@ -65,7 +65,7 @@ def read_forced(text: str, call_id: str) -> ToolCall | tuple[str, Any]:
     except ValueError as error:
         raise DecodeError(
             f"the model's answer is not JSON: {text[:80]!r}",
-            hint="it was cut off, perhaps: raise max_tokens",
+            hint="it may have been cut off: raise max_tokens",
         ) from error
     if "tool" in tree:
         return ToolCall(call_id, tree["tool"], tree["args"])

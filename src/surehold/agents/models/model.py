@@ -112,7 +112,9 @@ _factories: dict[str, ModelFactory] = {}
 def register_provider(name: str, factory: ModelFactory) -> None:
     """Register ``factory(model, **settings)`` as a provider for `open_model`."""
     if not name or ":" in name:
-        raise UsageError(f"{name!r} is not a name for a provider", hint="a word without a colon")
+        raise UsageError(
+            f"{name!r} is not a name for a provider", hint="give a word without a colon"
+        )
     _factories[name] = factory
 
 
@@ -164,6 +166,6 @@ def _named(provider: str | None, model: str | None) -> tuple[str, str]:
         provider, _, model = model.partition(":")
         if not model:
             raise UsageError(
-                f"the model {provider!r} is of no provider", hint=f"write ollama:{provider}"
+                f"the model {provider!r} names no provider", hint=f"write ollama:{provider}"
             )
     return provider or "", model or ""

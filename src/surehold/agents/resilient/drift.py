@@ -257,7 +257,7 @@ def check_facts(facts: Mapping[str, Any]) -> None:
     unknown = set(facts) - _FACTS
     if unknown:
         raise UsageError(
-            f"observe() knows no {', '.join(sorted(unknown))}",
+            f"observe() has no option {', '.join(sorted(unknown))}",
             hint=f"it takes {', '.join(sorted(_FACTS))}",
         )
     try:

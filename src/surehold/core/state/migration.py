@@ -83,7 +83,7 @@ class Migrations:
         path = _shortest(version, steps).get(target)
         if path is None:
             raise SchemaError(
-                f"nothing leads from version {version} of {name!r} to version {target}",
+                f"no migration leads from version {version} of {name!r} to version {target}",
                 hint=f"migrations.register({name!r}, {version}, {target}, fn)",
                 name=name,
                 version=version,
@@ -140,8 +140,8 @@ def _check_unambiguous(name: str, start: int, steps: _Steps) -> None:
                     "-".join(map(str, way)) for way in sorted([other, paths[following]])
                 )
                 raise UsageError(
-                    f"two ways of {name!r} from version {start} to {following} are equally short:"
-                    f" {ways}",
+                    f"two chains of migrations of {name!r}, from version {start} to {following},"
+                    f" are equally short: {ways}",
                     hint=f"register one from {start} to {following} first, or only one of them",
                 )
 

@@ -70,7 +70,9 @@ class Secrets(Mapping[str, Any]):
         return f"<Secrets {', '.join(map(str, self._values))}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise UsageError("secrets are not pickled", hint="hand them over another way")
+        raise UsageError(
+            "secrets cannot be pickled", hint="pass them to the other process another way"
+        )
 
 
 def read_place(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,6 +151,6 @@ def read_metadata(metadata: Mapping[str, Any]) -> FrozenDict:
         except UnicodeEncodeError:  # half a surrogate pair: the nature does not tell
             pass
     raise EncodeError(
-        "metadata holds what plain JSON cannot say",
+        "metadata holds a value that JSON cannot represent",
         hint="use strings, numbers, booleans, None, and lists and dicts of them",
     )

@@ -143,7 +143,8 @@ def _dataclass_parts(cls: Any) -> ObjectParts:
         object.__new__(cls)
     except TypeError as error:
         raise UsageError(
-            f"{cls.__qualname__} is more than its fields: {error}", hint="pass encode= and decode="
+            f"{cls.__qualname__} cannot be stored by its fields alone: {error}",
+            hint="pass encode= and decode=",
         ) from error
     fields = {field.name: field for field in dataclasses.fields(cls)}
 

@@ -220,7 +220,8 @@ class DriftWatch:
     ) -> T:
         if self not in graph.observers:
             raise UsageError(
-                "the graph is not watched", hint="give the watch to it: GraphConfig(observer=watch)"
+                "the graph is not watched",
+                hint="pass the watch to the graph: GraphConfig(observer=watch)",
             )
         return await self.guard(start, lambda one: go_back(checkpoint_id=one), graph.manager)
 

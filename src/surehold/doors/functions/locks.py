@@ -192,7 +192,7 @@ def _changed(
                 continue
         _tell(manager, name, [one for one in told if one[1] != own])
         return table["holders"]
-    raise ConflictError(f"lock {name!r} is changed by others all the time", run_id=run_id)
+    raise ConflictError(f"lock {name!r} was changed by others at each attempt", run_id=run_id)
 
 
 def _tell(manager: CheckpointManager, name: str, holders: list[list[str]]) -> None:

@@ -63,7 +63,7 @@ def find_target(
         return Target(run, newest, newest)
     if step > newest.step:
         raise NotFoundError(
-            f"run {run_id!r} has come to step {newest.step}, not to step {step}",
+            f"run {run_id!r} has only reached step {newest.step}, not step {step}",
             hint="leave step out to continue it",
             run_id=run_id,
             step=step,

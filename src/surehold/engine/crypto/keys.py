@@ -82,7 +82,9 @@ def load_keys(
     olds = [old for old in old_keys if not _is_blank(old)]
     if chosen is None:
         if olds:
-            raise UsageError("old_keys without a key", hint=f"give the new one, or {KEY_VARIABLE}")
+            raise UsageError(
+                "old_keys= is given without a key", hint=f"give the new one, or {KEY_VARIABLE}"
+            )
         return None
     frame.need_crypto()
     return Keyring(chosen, olds)

@@ -104,7 +104,9 @@ class Group(Closing):
                     # Only what others have saved since is taken again.
                     if given or "members" in error.facts:
                         raise
-        raise ConflictError(f"group {self.name!r}: its members changed whenever it was saved")
+        raise ConflictError(
+            f"group {self.name!r}: its members changed during every attempt to save it"
+        )
 
     def checkpoints(self) -> list[GroupCheckpoint]:
         """The group's checkpoints, newest first."""

@@ -92,7 +92,8 @@ class Packs:
             except StaleView:
                 self._logs.forget(medium_name(run_id))
         raise StorageUnavailableError(
-            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
+            f"the objects of run {run_id!r} changed during every attempt to read them",
+            run_id=run_id,
         )
 
     def rows_up(

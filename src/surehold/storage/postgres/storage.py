@@ -128,7 +128,7 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Listen
             results = [one if isinstance(one, ConflictError) else None for one in decided]
             if any(results) or "store" not in decided:  # all stored: an attempt had succeeded
                 return results
-        raise StorageUnavailableError("the runs changed whenever they were looked at")
+        raise StorageUnavailableError("the runs changed during every attempt to read them")
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None

@@ -439,7 +439,7 @@ class _Errors:
             case OSError():
                 return StorageError(f"{path}: {error.strerror}", hint=_RIGHTS, path=path)
             case UnicodeEncodeError() | OverflowError():
-                return UsageError(f"this can be neither stored nor asked for: {error}")
+                return UsageError(f"this value can be neither stored nor looked up: {error}")
         return None
 
 

@@ -265,7 +265,9 @@ class _Chosen(NamedTuple):
                 raise UsageError("no run is named", hint=hint)
             return self.runs
         if self.runs:
-            raise UsageError("runs are named and chosen by options", hint="do one of both")
+            raise UsageError(
+                "runs are both named and selected by options", hint="name them, or select them"
+            )
         wanted = states if self.state is None else (self.state,)
         return [
             entry.run_id
