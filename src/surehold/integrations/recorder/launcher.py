@@ -227,7 +227,10 @@ def supervise(program: Program, shelf: RunShelf, say: Callable[[str], object]) -
             " leave the recorder out)"
         )
     elif code == 0 and not start.recording.count:
-        say("no model call was seen (--record URL-PATTERN records other requests, too)")
+        say(
+            "no model call was seen at httpx, requests, urllib3 and aiohttp (--record URL-PATTERN"
+            " records other requests of theirs; urllib.request, WebSockets and gRPC are not seen)"
+        )
     return ProgramEnd(
         run_id=shelf.run_id,
         code=code if code >= 0 else 128 - code,
