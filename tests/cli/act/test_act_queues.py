@@ -22,6 +22,7 @@ from surehold.core.policy import DEAD, QueueSettings
 from surehold.engine.journal import Note
 from surehold.engine.managers import CheckpointManager
 from surehold.errors import StorageUnavailableError
+from surehold.executors import Worker, served_by
 from surehold.storage.base import RecordQuery
 from surehold.storage.queueing import EntryQuery
 
@@ -42,6 +43,18 @@ def storage(url: str) -> SQLiteStorage:
 def kill(storage: SQLiteStorage, run_id: str) -> None:
     note = Note(kind=DEAD, content={}, metadata={"reason": "no luck"})
     CheckpointManager(storage).append_notes(run_id, (note,))
+
+
+def test_an_answer_says_who_gave_it_and_that_a_worker_continues_the_run(
+    url: str, storage: SQLiteStorage
+) -> None:
+    jobs.asks.start(run_id="a", storage=storage)
+    Worker(storage, served_by([JOBS])).take("a")
+    answered = call("answer", "a", "yes", "-s", url)
+    assert f"to continue: a worker that serves {JOBS}:asks@1 does so" in answered.err
+    shown = call("log", "a", "-o", "-s", url).out.splitlines()
+    (record,) = (line for line in shown if "note: answer" in line)
+    assert '"yes" by ' in record
 
 
 def test_queue_lists_shows_and_requeues(url: str, storage: SQLiteStorage) -> None:

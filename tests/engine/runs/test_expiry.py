@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors import jobs
+from tests.fake_objects import FakeObjects
 from tests.servers import postgres, valkey
 
 import surehold
@@ -24,8 +25,13 @@ from surehold.testing.journal import FakeClock, JournalWriter
 OLD = datetime.now(UTC) - timedelta(days=40)
 
 
-@pytest.fixture(params=["memory", "sqlite", "files", "postgres", "valkey"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+MEDIA = ["memory", "sqlite", "files", "postgres", "valkey", "objects", "resilient"]
+
+
+@pytest.fixture(params=MEDIA)
+def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Storage]:
     name = f"t{abs(hash(str(tmp_path))):x}"
     addresses = {
         "memory": lambda: "memory://",
@@ -33,11 +39,22 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
         "files": lambda: f"file:{tmp_path}/runs",
         "postgres": lambda: f"{postgres().url}&schema={name}",
         "valkey": lambda: f"{valkey().url}?prefix={name}&durability=relaxed",
+        "objects": lambda: fake_store(request, monkeypatch),
+        "resilient": lambda: f"resilient:sqlite:///{tmp_path}/runs.db|file:{tmp_path}/copy",
     }
     with open_storage(addresses[request.param]()) as opened:
         yield opened
         for run in [*opened.runs(RunQuery())]:
             opened.delete(run.run_id)
+
+
+def fake_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    made = FakeObjects()
+    request.addfinalizer(made.__exit__)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", made.endpoint)
+    return "s3://bucket/runs"
 
 
 def old(storage: Storage, run_id: str, status: str = "completed", name: str = "") -> None:

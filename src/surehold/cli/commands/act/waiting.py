@@ -10,6 +10,7 @@ import msgspec
 from surehold.cli import framework as ui
 from surehold.engine.runs import Waiting, answer, check_fits, pending
 from surehold.errors import NotFoundError, UsageError
+from surehold.storage.queueing import queues_in
 from surehold.views.waiting import how_to_resume
 
 WaitingRun = Annotated[str, ui.Argument(metavar="RUN", help="The run that waits.")]
@@ -96,11 +97,14 @@ def say_settled(cli: ui.Cli, one: Waiting, outcome: Outcome, value: Any) -> None
 
 def _how_to_continue(cli: ui.Cli, run_id: str) -> str:
     """Describe how to resume the run, or the run that contains it."""
-    reader = cli.manager.reader
+    reader, queues = cli.manager.reader, queues_in(cli.manager.storage)
     run = reader.run(run_id)
     while run is not None and (newest := reader.newest(run)) is not None:
         parent = reader.run(str(newest.metadata.get("parent_run", "")))
         if parent is None:
+            queued = queues.entry_of(run.run_id) if queues is not None else None
+            if queued is not None and queued.state not in ("dead", "cancelled"):
+                return f"a worker that serves {queued.target} does so"
             return how_to_resume(cli.manager, run, cli.settings.graphs.value)
         run = parent
     return "start its program again"

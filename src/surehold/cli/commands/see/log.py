@@ -217,6 +217,8 @@ def _record_row(moment: TimelineEntry) -> list[object]:
         what = " ".join(word for word in (note.state, _note_words(note)) if word)
         if note.kind not in ("effect", "question", "answer") and note.facts:
             what = msgspec.json.encode(note.facts).decode()
+        elif by := note.facts.get("by"):
+            what = f"{what} by {by}"
     return [
         ui.Cell(header.seq, "bold"),
         ui.Cell(ui.when(header.saved_at), "dim"),
