@@ -81,6 +81,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         if not name.startswith(_PYTHONS) or "-c" in words:
             return name
         modules = [after for word, after in pairwise(words) if word == "-m"]
+        if "pytest" in (name, *words):  # whose -m chooses tests
+            modules = []
         scripts = [Path(word).name for word in words if word.partition("::")[0].endswith(".py")]
         plain = [Path(word).name for word in words if not word.startswith("-")]
         return next(iter(modules + scripts + plain * name.startswith("python")), name)
