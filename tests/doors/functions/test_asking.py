@@ -40,6 +40,7 @@ def job() -> int:
     surehold.on_query("done", lambda: done)
     surehold.on_query("stage", lambda: stage)
     surehold.on_query("at", lambda place: done[place])
+    surehold.on_query("works", lambda: work(7))
     try:
         done.append(work(1))
         done.append(work(surehold.receive("next")))
@@ -137,6 +138,9 @@ def test_what_cannot_be_asked_is_said(manager: CheckpointManager) -> None:
         surehold.query("q", "nothing", storage=manager)
     with pytest.raises(IndexError):
         surehold.query("q", "at", 7, storage=manager)
+    with pytest.raises(UsageError, match="makes a recorded call"):
+        surehold.query("q", "works", storage=manager)
+    assert made == [1]
     with pytest.raises(NotFoundError):
         surehold.query("nowhere", "done", storage=manager)
     with surehold.run("loop", storage=manager) as run:

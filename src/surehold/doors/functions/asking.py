@@ -27,7 +27,7 @@ from surehold.engine.runs import draft_at
 from surehold.engine.runs.effects import to_await
 from surehold.engine.runs.messages import deliver, message_note
 from surehold.engine.runs.positions import ASKED, ONLY_REPLAYED, call_context
-from surehold.errors import ConflictError, RunError, UsageError
+from surehold.errors import ConflictError, RunError, Signal, UsageError
 from surehold.storage.base import RecordQuery
 from surehold.storage.memory import MemoryStorage
 
@@ -98,9 +98,13 @@ def query(run_id: str, name: str, /, *args: Any, storage: Target = None) -> Any:
 def _outcome(handler: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
     """The result of *handler* now; its exception is for whoever asks."""
     try:
-        value = handler(*args)
+        with during(ASKED, None):
+            value = handler(*args)
     except Exception as error:
         return partial(_raise, error)
+    except Signal:
+        told = "a query handler makes a recorded call"
+        return partial(_raise, UsageError(told, hint="let it read variables only"))
     return lambda: value
 
 
