@@ -17,6 +17,7 @@ from tests.model_server import ModelServer, model_server
 
 import surehold
 from surehold.errors import ShapeError
+from surehold.integrations.recorder import recording as recording_module
 from surehold.integrations.recorder.inside import Asked, HttpAnswer
 from surehold.integrations.recorder.recording import Recording
 from surehold.integrations.recorder.shelves import FileShelf
@@ -162,8 +163,9 @@ def test_concurrent_calls_that_end_in_any_order_are_given_back(
 
 
 async def test_a_request_that_is_cancelled_before_its_turn_leaves_its_answer_to_its_retry(
-    server: ModelServer, storage: str
+    server: ModelServer, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recording_module, "_HOLD", 600.0)
     url = f"{server.url}/v1/chat/completions"
     async with httpx.AsyncClient() as client:
 
@@ -185,9 +187,10 @@ async def test_a_request_that_is_cancelled_before_its_turn_leaves_its_answer_to_
 
 
 async def test_a_request_that_was_cancelled_is_cancelled_again_by_a_replay(
-    server: ModelServer, storage: str
+    server: ModelServer, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of two answers wins; the other request is cancelled, and has no recording."""
+    monkeypatch.setattr(recording_module, "_UNANSWERED", 600.0)
     over = threading.Event()
     server.kill[1, "asked"] = over.wait
     url = f"{server.url}/v1/chat/completions"
@@ -217,7 +220,7 @@ async def test_a_request_that_was_cancelled_is_cancelled_again_by_a_replay(
 def test_a_request_that_was_refused_is_told_apart_offline(
     server: ModelServer, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("surehold.integrations.recorder.recording._UNANSWERED", 0.01)
+    monkeypatch.setattr(recording_module, "_UNANSWERED", 0.01)
     server.refuse = [400]
     with surehold.record("mine", storage=storage):
         ask(server, {**BODY, "model": "none"})
