@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 from weakref import ref
@@ -92,21 +93,28 @@ async def test_a_manager_that_nobody_closes_leaves_no_thread_and_no_open_file(
 
 
 def first(items: Any, fn: str = "") -> Any:
-    """A plain function whose `next` finds nothing; a parameter may be called *fn*."""
+    """A plain function that finds nothing, or what another thread has cancelled.
+
+    A parameter may be called *fn*.
+    """
+    if items == "cancelled":
+        future: Future[None] = Future()
+        future.cancel()
+        return future.result()
     return next(iter(items))
 
 
-async def through_call(nothing: list[str]) -> None:
+async def through_call(nothing: str) -> None:
     async with surehold.run("r", storage="memory://") as run:
         await run.call(first, nothing)
 
 
-async def through_effect(nothing: list[str]) -> None:
+async def through_effect(nothing: str) -> None:
     async with surehold.run("r", storage="memory://") as run:
         await run.effect("first", first, nothing)
 
 
-async def through_node(nothing: list[str]) -> None:
+async def through_node(nothing: str) -> None:
     graph = surehold.StateGraph("first", storage=MemoryStorage())
     graph.add_node("first", lambda state: first(nothing), thread=True)
     graph.set_entry_point("first")
@@ -114,20 +122,25 @@ async def through_node(nothing: list[str]) -> None:
     await graph.run()
 
 
-async def through_tool(nothing: list[str]) -> None:
+async def through_tool(nothing: str) -> None:
     await read_tool(first).run({"items": nothing, "fn": "x"}, "key")
 
 
-async def through_the_engine(nothing: list[str]) -> None:
+async def through_the_engine(nothing: str) -> None:
     await in_thread(first, nothing)
 
 
 @pytest.mark.parametrize(
     "calls", [through_call, through_effect, through_node, through_tool, through_the_engine]
 )
-async def test_a_stop_iteration_of_another_thread_is_an_error_and_not_waited_for(
-    calls: Callable[[list[str]], Coroutine[Any, Any, None]],
+@pytest.mark.parametrize(
+    ("items", "kind"), [("", "StopIteration"), ("cancelled", "CancelledError")]
+)
+async def test_what_no_task_can_be_told_of_another_thread_is_an_error_of_the_call(
+    items: str,
+    kind: str,
+    calls: Callable[[str], Coroutine[Any, Any, None]],
 ) -> None:
-    """No future can hold one: asyncio logs that, and the task would wait for ever."""
-    with pytest.raises((RuntimeError, StepError), match="raised StopIteration"):
-        await asyncio.wait_for(calls([]), 30)
+    """No task ends by a StopIteration; by a CancelledError, it ends as if it was cancelled."""
+    with pytest.raises((RuntimeError, StepError), match=f"raised {kind}"):
+        await asyncio.wait_for(calls(items), 30)

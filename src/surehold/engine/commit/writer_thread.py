@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from queue import SimpleQueue
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -220,14 +221,17 @@ def _called(
     kwargs: Mapping[str, Any] = MappingProxyType({}),
     begin: Callable[[], object] | None = None,
 ) -> T:
-    """Call *fn*, of whose exceptions a future can hold each but StopIteration."""
+    """Call *fn*; what a future of asyncio cannot hold becomes a `RuntimeError`.
+
+    A task would wait for ever for a StopIteration, and be cancelled by another future's end.
+    """
     if begin is not None:
         begin()
     try:
         return fn(*args, **kwargs)
-    except StopIteration as stopped:
+    except (StopIteration, CancelledError) as error:
         name = getattr(fn, "__name__", type(fn).__name__)
-        raise RuntimeError(f"{name} raised StopIteration") from stopped
+        raise RuntimeError(f"{name} raised {type(error).__name__}") from error
 
 
 def in_event_loop() -> bool:
