@@ -116,12 +116,14 @@ def test_a_port_killed_at_its_records_in_a_worker_ends_alike(
     finding(f"examples/patterns/{path.name}", kills, "killed in a worker: ended alike")
 
 
+@pytest.mark.parametrize("where", ["here", "in a worker"] if FULL else ["here"])
 @pytest.mark.parametrize("path", SOME, ids=named)
 def test_a_port_killed_at_random_ends_alike(
-    path: Path, make_directory: Callable[[str], Path], finding: Callable[..., None]
+    path: Path, where: str, make_directory: Callable[[str], Path], finding: Callable[..., None]
 ) -> None:
-    kills = check_random_kills(port(path), make_directory, KILLS)
-    finding(f"examples/patterns/{path.name}", kills, "killed at random: ended alike")
+    worker = where == "in a worker"
+    kills = check_random_kills(port(path, worker=worker, server=worker), make_directory, KILLS)
+    finding(f"examples/patterns/{path.name}", kills, f"killed at random {where}: ended alike")
 
 
 def test_the_page_has_the_lines_of_theirs_and_ours() -> None:
