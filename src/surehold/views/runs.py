@@ -201,19 +201,20 @@ def read_runs(
 
 
 def _with_id(manager: CheckpointManager, wanted: Filter) -> list[RunInfo]:
-    """The runs whose id is, or begins with, what is searched, however old they are.
+    """The run whose id is what is searched, however old it is, or else those that begin with it.
 
     An exact id is found in any storage; a beginning among the newest 2,000 runs.
     """
     status = read_shown_status(manager, wanted.status) if wanted.status else None
-    every = islice(manager.storage.runs(RunQuery(name=wanted.name or None)), _RUNS_KNOWN)
-    begun = (run for run in every if run.run_id.startswith(wanted.search))
     exact = manager.reader.run(wanted.search)
-    found = {run.run_id: run for run in ([exact] if exact is not None else [])}
-    found |= {run.run_id: run for run in islice(begun, _MOST_BY_ID)}
+    found = [exact] if exact is not None else []
+    if exact is None:
+        every = islice(manager.storage.runs(RunQuery(name=wanted.name or None)), _RUNS_KNOWN)
+        begun = (run for run in every if run.run_id.startswith(wanted.search))
+        found = list(islice(begun, _MOST_BY_ID))
     return [
         run
-        for run in found.values()
+        for run in found
         if wanted.name in ("", run.name) and status in (None, status_of_run(manager.storage, run))
     ]
 
