@@ -201,7 +201,7 @@ def read_runs(
 
 
 def _with_id(manager: CheckpointManager, wanted: Filter) -> list[RunInfo]:
-    """The run whose id is what is searched, however old it is, or else those that begin with it.
+    """The run whose id is searched, however old it is, or else those that begin so.
 
     An exact id is found in any storage; a beginning among the newest 2,000 runs.
     """
