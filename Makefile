@@ -20,6 +20,8 @@ BROWSER := chromium:chromium
 PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 2) --dist worksteal
 # Programs that are killed many times, and resumed.
 KILLS := tests/crash tests/patterns $(wildcard tests/integrations/*/test_kills.py)
+# What the documentation shows, which is run as a reader would save it.
+SHOWN := tests/test_docs.py
 # The engine and the media that need no server; servers would take most of the time.
 COVERED := core engine doors $(addprefix storage/,files io memory sqlite test_process.py test_registry.py) \
 	$(foreach medium,filesystem memory sqlite state_store,contract/test_$(medium).py)
@@ -37,8 +39,8 @@ help: ## show this list
 demo: .venv/ready ## kill a running job half way, start it again, and see it resume
 	@$(BIN)/surehold demo
 
-test: .venv/ready system ## run all tests that decide right or wrong, but those of make kills
-	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(addprefix --ignore=,$(KILLS)) $(TEST)
+test: .venv/ready system ## run all tests that decide right or wrong, but those of make kills and docs
+	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(addprefix --ignore=,$(KILLS) $(SHOWN)) $(TEST)
 
 kills: .venv/ready system ## kill programs at their records and at random, and judge what they resume
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" $(KILLS) $(TEST)
@@ -94,7 +96,8 @@ web: .venv/ready build/web/ready ## check the types of the page's scripts, and t
 	fi
 	@$(BIN)/pytest -q tests/web/test_assets.py
 
-docs: .venv/ready ## build the documentation, strictly, into build/site
+docs: .venv/ready ## run what README and the documentation show, and build the latter into build/site
+	@$(BIN)/pytest $(PARALLEL) $(SHOWN) $(TEST)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 
