@@ -18,8 +18,9 @@ BROWSER := chromium:chromium
 
 # More workers than there are processors, because tests also wait for processes and servers.
 PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 2) --dist worksteal
-# Programs that are killed many times, and resumed.
-KILLS := tests/crash tests/patterns $(wildcard tests/integrations/*/test_kills.py)
+# Programs that are killed or signalled many times, and resumed.
+KILLS := tests/crash tests/patterns tests/doors/test_signals.py tests/testing/test_selftests.py \
+	tests/integrations/langgraph/test_crash.py $(wildcard tests/integrations/*/test_kills.py)
 # What the documentation shows, which is run as a reader would save it.
 SHOWN := tests/test_docs.py
 # The engine and the media that need no server; servers would take most of the time.
@@ -42,7 +43,7 @@ demo: .venv/ready ## kill a running job half way, start it again, and see it res
 test: .venv/ready system ## run all tests that decide right or wrong, but those of make kills and docs
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(addprefix --ignore=,$(KILLS) $(SHOWN)) $(TEST)
 
-kills: .venv/ready system ## kill programs at their records and at random, and judge what they resume
+kills: .venv/ready system ## kill and signal programs at their records and at random, and judge what they resume
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" $(KILLS) $(TEST)
 
 coverage: .venv/ready ## run the tests of core, engine and local storages, and print their branch coverage

@@ -205,7 +205,7 @@ def test_an_append_that_too_few_replicas_have_is_not_acknowledged(
     server: Redis, prefix: str
 ) -> None:
     with (
-        RedisStorage(server.url, prefix=prefix, replicas=1, timeout=0.5, patience=0) as storage,
+        RedisStorage(server.url, prefix=prefix, replicas=1, timeout=2, patience=0) as storage,
         pytest.raises(errors.StorageUnavailableError, match="1 replicas"),
     ):
         storage.append([JournalWriter().batch()])
