@@ -464,6 +464,49 @@ def test_a_signal_that_plain_code_hides_completes_no_run(number: int, door: str)
     assert done == ["reserve"]
 
 
+def test_a_signal_that_code_hides_on_its_way_to_other_calls_is_no_change_of_code() -> None:
+    storage, asked = MemoryStorage(), [signal.SIGINT]
+
+    @workflow
+    def undo() -> None:
+        act("release")
+
+    @workflow
+    def held() -> None:
+        act("reserve")
+        try:
+            if len(done) > 1:
+                os.kill(os.getpid(), asked.pop())
+        except KeyboardInterrupt:
+            undo()
+        act("charge")
+        surehold.wait_for("paid")
+
+    assert held.run(run_id="r", storage=storage, wait=False).status == "waiting"
+    with pytest.raises(KeyboardInterrupt):
+        held.run(run_id="r", storage=storage, wait=False)
+    assert not asked
+
+
+async def test_a_signal_that_async_code_hides_before_a_call_is_awaited_stops_the_run() -> None:
+    storage, asked = MemoryStorage(), [signal.SIGINT]
+
+    @workflow
+    async def held() -> None:
+        await do("reserve")
+        made = do("charge")
+        with suppress(BaseException):
+            if asked:
+                os.kill(os.getpid(), asked.pop())
+            await made
+
+    with pytest.raises(KeyboardInterrupt):
+        await held.run(run_id="r", storage=storage)
+    with CheckpointManager(storage) as manager:
+        assert manager.reader.run("r").status == "interrupted"  # type: ignore[union-attr]
+    assert (await held.run(run_id="r", storage=storage)).status == "completed"
+
+
 class Failing(MemoryStorage):
     """A storage that fails while *broken*."""
 

@@ -374,7 +374,7 @@ class StopRequests:
         if asyncio.current_task(self._loop) is not self._task or not _is_foreign(frame):
             return False
         for each in nested:
-            each._cancelled = True
+            each._cancelled = each.raised = True
         return True
 
     def told(self) -> str:

@@ -166,6 +166,8 @@ class CallOrder(CallContext):
         return super().leave(error)
 
     def _changed(self, position: str, was: str, name: str) -> BaseException:
+        """The error of changed code; if the run was asked to stop, that is raised."""
+        self.check_stop()
         run_id = self.run.run_id
         changed = ShapeError(
             f"call {position} of run {run_id!r} is recorded as {was}, and the code now "
