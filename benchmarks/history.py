@@ -104,7 +104,7 @@ class Reading:
 
 
 async def theirs(server: TemporalServer, prompt: str) -> str:
-    """How a workflow with the plugin ends."""
+    """Execute a workflow with the plugin, and say how it ended."""
     parameters = ModelActivityParameters(start_to_close_timeout=timedelta(seconds=60))
     plugin = OpenAIAgentsPlugin(model_params=parameters, model_provider=Models())
     client = await Client.connect(server.address, plugins=[plugin])

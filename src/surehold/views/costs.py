@@ -120,7 +120,7 @@ class CostReport(Document, kw_only=True, tag="costs"):
     today: float
     """Dollars since midnight, UTC."""
     resumes: int
-    """How often a run was continued whose earlier calls had cost something."""
+    """The number of resumes that did not repeat calls which had cost something."""
     saved: float
     """Dollars of those calls: a resume does not pay for them again."""
     rows: Annotated[list[CostRow], Rows("cost")]

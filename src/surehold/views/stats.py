@@ -221,7 +221,7 @@ class Growth(msgspec.Struct, frozen=True):
     label: str
     stored: int
     runs: int
-    """How many wrote in it."""
+    """The number of runs that were written to in this time."""
     total: int
     """The bytes of the journal at its end, of what is there today."""
 
